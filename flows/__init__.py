@@ -1,0 +1,1 @@
+"""The bridge: Prefect flows, Ray, sources of bytes, and the command line."""

@@ -1,0 +1,1 @@
+"""RNNsearch (Bahdanau, Cho, Bengio 2015) as a cached, resumable, distributed pipeline."""

@@ -1,0 +1,1 @@
+"""RNNsearch: its equations, its training step, its search."""

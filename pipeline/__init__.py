@@ -1,0 +1,1 @@
+"""What happens to text and scores: pure functions over Arrow tables."""

@@ -1,0 +1,133 @@
+"""What can be set about text: one frozen section a stage. Imports pydantic only."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Section(BaseModel):
+    """A part of the configuration: frozen, and it refuses names that it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SqliteFormat(Section):
+    """Pairs from a query on an SQLite file; its columns are `source`, `target` and, if it has one, `key`."""
+
+    format: Literal["sqlite"] = "sqlite"
+    query: str
+    replace: tuple[tuple[str, str, str], ...] = ()
+    """(side, regular expression, replacement), side `source` or `target`, applied in order to that side."""
+
+
+class GettextFormat(Section):
+    """Translated messages of a `.po` or `.mo` file: no fuzzy ones, no context prefix, no header."""
+
+    format: Literal["gettext"] = "gettext"
+
+
+class PlainFormat(Section):
+    """Two files of one sentence a line, split on U+000A only; inside an archive, `source` and `target` are members."""
+
+    format: Literal["plain"] = "plain"
+    source: str = ""
+    target: str = ""
+
+
+class SgmlFormat(Section):
+    """NIST SGML: the text of every `<seg>`, in order, empty segments kept."""
+
+    format: Literal["sgml"] = "sgml"
+    source: str
+    target: str
+
+
+Format = Annotated[SqliteFormat | GettextFormat | PlainFormat | SgmlFormat, Field(discriminator="format")]
+
+
+class IngestConfig(Section):
+    """How a downloaded file becomes Parquet shards of pairs."""
+
+    rows_per_shard: int = Field(default=4_096, gt=0)
+    declared_pairs: int | None = Field(default=None, ge=0)  # known beforehand: checked, and shown by `plan`
+
+
+class HoldoutConfig(Section):
+    """Dev and test: rows of `corpus` chosen by a seeded hash of their key, or corpora of their own.
+
+    A chosen key leaves the training data in every corpus that has keys.
+    """
+
+    seed: int = 0
+    corpus: str | None = None
+    dev: int = Field(default=0, ge=0)
+    test: int = Field(default=0, ge=0)
+    dev_corpora: tuple[str, ...] = ()
+    test_corpora: tuple[str, ...] = ()
+
+
+class CleanConfig(Section):
+    """Normalisation of both sides. Order: NFC, control characters, runs of spaces, empty sides."""
+
+    normalize: bool = True
+
+
+class LeakageConfig(Section):
+    """What happens when a dev or test sentence stands in training: drop the pair, only count it, or stop."""
+
+    action: Literal["drop", "report", "stop"] = "drop"
+
+
+class TokenizeConfig(Section):
+    """Moses tokenisation by sacremoses; no lowercasing."""
+
+    source_language: str = "en"
+    target_language: str = "fr"
+    escape: bool = False  # PAPER 3.3: the paper's data was escaped (&apos;)
+    pretokenized: bool = False  # the text is tokenised already: only spaces are normalised
+
+
+class LanguageModelConfig(Section):
+    """Interpolated modified Kneser-Ney for the selection (PAPER 3.2)."""
+
+    order: int = Field(default=4, ge=1, le=6)
+    minimum_count: int = Field(default=2, ge=1)  # in-domain words seen at least so often are the vocabulary
+    seed: int = 0  # of the sample of the pool
+
+
+class Budget(Section):
+    """How much is kept: exactly one of the three, or nothing (then all is kept)."""
+
+    words: int | None = Field(default=None, gt=0)  # of the target language, as the paper counts
+    pairs: int | None = Field(default=None, gt=0)
+    share: float | None = Field(default=None, gt=0, le=1)  # of the pairs
+
+
+class SelectConfig(Section):
+    """Axelrod's selection: one budget over all corpora, or one for each corpus named (others are kept whole)."""
+
+    budget: Budget = Budget()
+    per_corpus: dict[str, Budget] = {}
+
+
+class ShortlistConfig(Section):
+    """The most frequent words of each language; `</s>` and `[UNK]` come on top."""
+
+    source_words: int = Field(default=30_000, gt=0)
+    target_words: int = Field(default=30_000, gt=0)
+
+
+class EncodeConfig(Section):
+    """Length filter (words, the end of sentence not counted) and the order of training examples."""
+
+    max_words: int = Field(default=50, gt=0)
+    seed: int = 0
+    rows_per_shard: int = Field(default=1_600 * 16, gt=0)
+
+
+class EvaluateConfig(Section):
+    """Scores of one system."""
+
+    length_bins: tuple[int, ...] = (10, 20, 30, 40, 50, 60)  # upper bounds, in source words; one more bin above
+    bootstrap_samples: int = Field(default=1_000, ge=0)
+    seed: int = 0

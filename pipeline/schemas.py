@@ -1,0 +1,96 @@
+"""The contracts between stages: Arrow schemas, commented by unit.
+
+A sentence of tokens is one string whose tokens are separated by U+0020 only; `words` is the one function that
+takes it apart, `sentence` the one that puts it together.
+"""
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+_CORPUS = pa.field("corpus", pa.dictionary(pa.int32(), pa.string()), nullable=False)
+_LINE = pa.field("line", pa.int64(), nullable=False)  # position in the corpus as ingested, from 0
+_IDS = pa.list_(pa.field("element", pa.int32(), nullable=False))
+
+PAIRS = pa.schema(
+    [
+        _CORPUS,
+        _LINE,
+        pa.field("key", pa.string()),  # what two corpora may share, such as book:chapter:verse; null where none
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("target", pa.string(), nullable=False),
+    ],
+    metadata={"schema": "pairs", "version": "1"},
+)
+
+DROPPED = pa.schema(
+    [_CORPUS, _LINE, pa.field("reason", pa.dictionary(pa.int32(), pa.string()), nullable=False)],
+    metadata={"schema": "dropped", "version": "1"},
+)
+
+SCORES = pa.schema(
+    [
+        _CORPUS,
+        _LINE,
+        pa.field("in_source", pa.int64(), nullable=False),  # cross-entropies in micro-bits a token, </s> counted
+        pa.field("general_source", pa.int64(), nullable=False),
+        pa.field("in_target", pa.int64(), nullable=False),
+        pa.field("general_target", pa.int64(), nullable=False),
+        pa.field("difference", pa.int64(), nullable=False),  # Axelrod's; lower is more in-domain
+        pa.field("source_words", pa.int32(), nullable=False),  # </s> not counted
+        pa.field("target_words", pa.int32(), nullable=False),
+    ],
+    metadata={"schema": "scores", "version": "1"},
+)
+
+SHORTLIST = pa.schema(
+    [pa.field("word", pa.string(), nullable=False)],  # row r has id r + len(SPECIALS)
+    metadata={"schema": "shortlist", "version": "1"},
+)
+
+COUNTS = pa.schema(
+    [pa.field("word", pa.string(), nullable=False), pa.field("count", pa.int64(), nullable=False)],
+    metadata={"schema": "counts", "version": "1"},
+)
+
+EXAMPLES = pa.schema(
+    [
+        _CORPUS,
+        _LINE,
+        pa.field("order", pa.uint64(), nullable=False),  # seeded hash of (corpus, line): training goes by it
+        pa.field("source", _IDS, nullable=False),  # </s> not included: batches append it
+        pa.field("target", _IDS, nullable=False),
+    ],
+    metadata={"schema": "examples", "version": "1"},
+)
+
+HYPOTHESES = pa.schema(
+    [
+        _CORPUS,
+        _LINE,
+        pa.field("source", pa.string(), nullable=False),  # tokens as given to the model, real words
+        pa.field("hypothesis", pa.string(), nullable=False),  # tokens without </s>; an unknown word is [UNK]
+        pa.field("cost", pa.float64(), nullable=False),  # summed -log p in nats, </s> included
+        pa.field("finished", pa.bool_(), nullable=False),  # false: no hypothesis ended, the best unfinished one
+        pa.field("fallback", pa.bool_(), nullable=False),  # true: UNK was forbidden and had to be allowed again
+        # row t: weights over the source words and </s> when target word t was emitted; null for models without
+        pa.field("alignment", pa.list_(pa.field("element", pa.list_(pa.field("element", pa.float32()))))),
+    ],
+    metadata={"schema": "hypotheses", "version": "1"},
+)
+
+EOS_ID = 0
+UNK_ID = 1
+EOS = "</s>"
+UNK = "[UNK]"
+SPECIALS = (EOS, UNK)  # ids 0 and 1; told from words of the same spelling by id, never by string
+
+
+def words(sentence: str) -> list[str]:
+    """The tokens of a sentence: split on U+0020 only, so that a no-break space stays inside its token."""
+    return sentence.split(" ") if sentence else []
+
+
+def sentence(tokens: Iterable[str]) -> str:
+    """The sentence of these tokens."""
+    return " ".join(tokens)

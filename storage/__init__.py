@@ -1,0 +1,1 @@
+"""Blobs, artifacts, recipes, the ledger of attempts, leases and lineage."""
