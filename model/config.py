@@ -55,7 +55,17 @@ class SearchConfig(Section):
     unknown: Literal["allow", "forbid"] = "allow"
     n_best: int = Field(default=1, gt=0)
     keep_unfinished: bool = True
+    retry_unknown: bool = False  # where nothing ended without [UNK], it is allowed again, and that is counted
+    retry_beam: int | None = Field(default=None, gt=0)  # where nothing ended, the beam doubles while below this
     precision: Literal["float64", "float32", "bfloat16"] = "float32"
 
 
-GROUNDHOG = SearchConfig(beam=10, width="narrowing", normalize=False, min_length_ratio=0.5, keep_unfinished=False)
+GROUNDHOG = SearchConfig(
+    beam=10,
+    width="narrowing",
+    normalize=False,
+    min_length_ratio=0.5,
+    keep_unfinished=False,
+    retry_unknown=True,
+    retry_beam=500,
+)
