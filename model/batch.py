@@ -1,0 +1,18 @@
+# ruff: noqa: N815 - shape suffixes are capitals
+"""Sentences side by side, padded to a common length."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """B pairs of sentences, time first. Every sentence ends in `</s>` (id 0), which is a word like any other.
+
+    Where a mask is false the id beside it is never looked at, but must be a valid one.
+    """
+
+    source_SB: Tensor  # int64
+    source_mask_SB: Tensor  # bool
+    target_TB: Tensor  # int64
+    target_mask_TB: Tensor  # bool
