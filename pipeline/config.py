@@ -1,8 +1,8 @@
 """What can be set about text: one frozen section a stage. Imports pydantic only."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Section(BaseModel):
@@ -16,7 +16,7 @@ class SqliteFormat(Section):
 
     format: Literal["sqlite"] = "sqlite"
     query: str
-    replace: tuple[tuple[str, str, str], ...] = ()
+    replace: tuple[tuple[Literal["source", "target"], str, str], ...] = ()
     """(side, regular expression, replacement), side `source` or `target`, applied in order to that side."""
 
 
@@ -70,12 +70,14 @@ class CleanConfig(Section):
     """Normalisation of both sides. Order: NFC, control characters, runs of spaces, empty sides."""
 
     normalize: bool = True
+    straight_quotes: bool = False  # ours: ‘ ’ “ ” become ' and "; the paper normalised nothing
 
 
 class LeakageConfig(Section):
     """What happens when a dev or test sentence stands in training: drop the pair, only count it, or stop."""
 
     action: Literal["drop", "report", "stop"] = "drop"
+    minimum_words: int = Field(default=4, gt=0)  # shorter sentences ("Amen.") stand everywhere and are no leak
 
 
 class TokenizeConfig(Section):
@@ -102,12 +104,24 @@ class Budget(Section):
     pairs: int | None = Field(default=None, gt=0)
     share: float | None = Field(default=None, gt=0, le=1)  # of the pairs
 
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if sum(value is not None for value in (self.words, self.pairs, self.share)) > 1:
+            raise ValueError("a budget is in words, in pairs or a share, not two of them; remove one")
+        return self
+
 
 class SelectConfig(Section):
     """Axelrod's selection: one budget over all corpora, or one for each corpus named (others are kept whole)."""
 
     budget: Budget = Budget()
     per_corpus: dict[str, Budget] = {}
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if self.per_corpus and self.budget != Budget():
+            raise ValueError("there is a budget over all corpora and one for single corpora; remove one")
+        return self
 
 
 class ShortlistConfig(Section):
