@@ -1,10 +1,11 @@
 """Beam search over a trained network (PAPER 4), batched over sentences and their hypotheses.
 
-The source is encoded once a sentence; a row is one hypothesis, and the rows of a sentence stand together. At every
-step each row is continued by its best words, the best continuations of a sentence are kept, and those that end leave
-the beam. Sentences that are decided leave the batch.
+The source is encoded once a sentence. At every step each hypothesis is continued by its best words, the
+best continuations of a sentence are kept, and those that end leave the beam. Sentences that are decided
+leave the batch.
 
-Letters: B sentences, W hypotheses of each, R = B W rows, S source words with `</s>`, K target words.
+Shapes: B sentences, K hypotheses of each, S source words with `</s>`, V target words, C continuations of a
+hypothesis, N blocks of words.
 """
 
 import heapq
@@ -13,16 +14,15 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
-
 from rnnsearch.model.config import SearchConfig
-from rnnsearch.model.network import Network
+from rnnsearch.model.network import NO_WORD, Carry, Network
+from torch import Tensor
 
 EOS = 0
 UNKNOWN = 1
 
-ROWS = 384  # hypotheses a step: enough for the products to run at full speed
-POSITIONS = 32_768  # rows x source words a step: bounds the alignment's memory (131 MB at n' = 1000 in float32)
+HYPOTHESES = 384  # searched at a time: enough for the products to run at full speed
+POSITIONS = 32_768  # hypotheses x source words at a time: 131 MB of energies at n' = 1000 in float32
 BLOCK = 128  # words looked at together when the best of a row are sought
 
 
@@ -36,28 +36,39 @@ class Hypothesis(NamedTuple):
     ids: tuple[int, ...]  # with the `</s>` that ends it, where it ended
     cost: float  # summed -log p in nats, `</s>` included
     key: float  # what hypotheses are ranked by: cost / len(ids) if normalised, else the cost
-    alphas: Tensor | None  # (len(ids), S) float32: weights on the source and its `</s>`; None without attention
+    alphas: (
+        Tensor | None
+    )  # (len(ids), S) float32: weights on the source and its `</s>`; None without attention
     finished: bool  # false: it had not ended when the steps were used up
     fallback: bool  # true: nothing ended without [UNK], and it was allowed again
 
 
+class _Growing(NamedTuple):
+    """A hypothesis that has not ended."""
+
+    cost: float
+    parent: int  # the hypothesis of the step before that it continues
+    word: int
+
+
 class _Ending(NamedTuple):
-    """A hypothesis that left the beam at `step`: continued from `row` of that step by `word`."""
+    """A hypothesis that left the beam: number `parent` of `step`, continued by `word`."""
 
     key: float
-    step: int
-    row: int
-    word: int
     cost: float
+    step: int
+    parent: int
+    word: int
     finished: bool
 
 
 class _Step(NamedTuple):
-    """What is remembered of a step: where its rows came from, and their attention."""
+    """What is remembered of a step. The lists are by sentence searched, then by hypothesis."""
 
-    parents: list[int]  # row of the step before
-    words: list[int]  # word that made the row
-    alphas_RS: Tensor | None
+    place: dict[int, int]  # where a sentence of the batch stands among those searched
+    parents: list[list[int]]
+    words: list[list[int]]
+    alphas: Tensor | None  # (B, K, S)
 
 
 def beam_search(
@@ -68,10 +79,10 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Return the best hypotheses of each sentence, best first, at most `config.n_best`.
 
-    `sentences` are source ids without `</s>`. Which sentences are searched together changes nothing but the last
-    bits of the network's sums. Hypotheses that ended come first; unfinished ones follow if `keep_unfinished`, so the
-    list of a sentence may be empty otherwise. The search of a sentence stops when nothing better can come: the cost
-    of a hypothesis only grows, and its length is bounded.
+    `sentences` are source ids without `</s>`. Which sentences are searched together changes nothing but the
+    last bits of the network's sums. Hypotheses that ended come first; unfinished ones follow if
+    `keep_unfinished`, and otherwise the list of a sentence may be empty. The search of a sentence stops when
+    nothing better can come: a cost only grows, and the length is bounded.
 
     An empty sentence has the empty translation, at the cost that the network gives it.
 
@@ -79,11 +90,12 @@ def beam_search(
 
     Raises SearchError for ids outside the network's vocabulary, and where the network gives no number.
     """
+    words = network.encoder.E_src.shape[0]
     for position, sentence in enumerate(sentences):
-        if sentence and not (0 <= min(sentence) and max(sentence) < network.source_size):
+        if sentence and not (min(sentence) >= 0 and max(sentence) < words):
             raise SearchError(
                 f"sentence {position} has ids from {min(sentence)} to {max(sentence)}, but the network knows "
-                f"{network.source_size} source words; encode it with the shortlist the network was trained on"
+                f"{words} source words; encode it with the shortlist the network was trained with"
             )
     found: list[list[Hypothesis]] = [[] for _ in sentences]
     todo = list(range(len(sentences)))
@@ -92,7 +104,7 @@ def beam_search(
         fallback = config.unknown == "forbid" and setting.unknown == "allow"
         for batch in _batches([len(sentences[i]) + 1 for i in todo], setting.beam):
             chosen = [todo[i] for i in batch]
-            results = _search_batch(network, [sentences[i] for i in chosen], setting, before_step, fallback)
+            results = _search_batch(network, [sentences[i] for i in chosen], setting, fallback, before_step)
             for i, result in zip(chosen, results, strict=True):
                 found[i] = result
         todo = [i for i in todo if not any(hypothesis.finished for hypothesis in found[i])]
@@ -110,12 +122,12 @@ def _retry(tried: SearchConfig) -> SearchConfig | None:
 
 
 def _batches(lengths: Sequence[int], beam: int) -> list[list[int]]:
-    """Positions of sentences to search together: of like length, longest first, as many as the bounds allow."""
+    """Positions of sentences to search together: of like length, longest first, as many as are allowed."""
     batches: list[list[int]] = []
     room = 0
     for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
         if room == 0:
-            room = max(1, min(ROWS // beam, POSITIONS // (beam * lengths[i])))
+            room = max(1, min(HYPOTHESES // beam, POSITIONS // (beam * lengths[i])))
             batches.append([])
         batches[-1].append(i)
         room -= 1
@@ -127,96 +139,92 @@ def _search_batch(
     network: Network,
     sentences: Sequence[Sequence[int]],
     config: SearchConfig,
-    before_step: Callable[[], None] | None,
     fallback: bool,
+    before_step: Callable[[], None] | None,
 ) -> list[list[Hypothesis]]:
     """Search these sentences together."""
     lengths = [len(sentence) + 1 for sentence in sentences]
-    limits = [
-        max(1, math.floor(config.max_length_ratio * n) + config.max_length_extra) if n > 1 else 1 for n in lengths
+    limits = [_limit(length, config) for length in lengths]  # steps at most
+    minima = [  # steps without `</s>`
+        min(math.floor(config.min_length_ratio * length), limit - 1)
+        for length, limit in zip(lengths, limits, strict=True)
     ]
-    least = [
-        min(math.floor(config.min_length_ratio * n), limit - 1) for n, limit in zip(lengths, limits, strict=True)
-    ]
-    source_SB, mask_SB = _padded(sentences, network.device)
-    memory = network.encode(source_SB, mask_SB)
-    state = network.start(memory)
-    word_R: Tensor | None = None
-    live = list(range(len(sentences)))  # the sentences still searched, as positions in `sentences`
-    cost_BW = torch.zeros(len(live), 1, dtype=torch.float64)
+    device = network.E_trg.device
+    memory = network.encode(*_padded(sentences, device))
+    state_BKN = network.start(memory)
+    word_BK = torch.full((len(sentences), 1), NO_WORD, device=device)
+    cost_BK = torch.zeros(len(sentences), 1, dtype=torch.float64)
+    live = list(range(len(sentences)))  # the sentences still searched
     endings: list[list[_Ending]] = [[] for _ in sentences]
-    steps = [_Step([], [], None)]
-    while live:
+    steps: list[_Step] = []
+    parents, words = [[0]] * len(live), [[NO_WORD]] * len(live)
+    while True:
         if before_step is not None:
             before_step()
-        step = len(steps) - 1
-        width = cost_BW.shape[1]
-        prediction = network.predict(memory, state, word_R)
-        logp_RK = prediction.logp
-        for b, i in enumerate(live):  # forbidden words: minus infinity, not renormalised
-            rows = slice(b * width, (b + 1) * width)
+        prediction = network.predict(memory, state_BKN, word_BK)
+        steps.append(_Step({i: b for b, i in enumerate(live)}, parents, words, prediction.alphas_BKS))
+        logits_BKV = prediction.logits_BKV
+        normalizer_BK = logits_BKV.logsumexp(dim=2)
+        if config.unknown == "forbid":  # log p is minus infinity, the others are not normalised again
+            logits_BKV[..., UNKNOWN] = -torch.inf
+        for b, i in enumerate(live):
             if lengths[i] == 1:
-                logp_RK[rows, EOS + 1 :] = -torch.inf
-            elif step < least[i]:
-                logp_RK[rows, EOS] = -torch.inf
-        if config.unknown == "forbid":
-            logp_RK[:, UNKNOWN] = -torch.inf
-        if prediction.alpha is not None:
-            steps[-1] = steps[-1]._replace(alphas_RS=prediction.alpha.float())
+                logits_BKV[b, :, EOS + 1 :] = -torch.inf
+            elif len(steps) <= minima[i]:
+                logits_BKV[b, :, EOS] = -torch.inf
+        logit_BKC, word_BKC = _best_words(logits_BKV, config.beam)
+        candidates = _ordered(
+            cost_BK, (normalizer_BK[..., None] - logit_BKC).double().cpu(), word_BKC.cpu(), config.beam
+        )
 
-        value_RC, word_RC = _best_words(logp_RK, config.beam)
-        if value_RC.isnan().any():
-            raise SearchError("the network's log-probabilities are not numbers; its weights are damaged or diverged")
-        count = value_RC.shape[1]
-        total_BC = (cost_BW.flatten()[:, None] - value_RC.double().cpu()).view(len(live), width * count)
-        order_BC = total_BC.argsort(dim=1, stable=True)  # equal costs: the better parent first, then the lower word
-
-        next_live: list[int] = []
-        next_sentences: list[int] = []
-        next_rows: list[list[tuple[float, int, int]]] = []  # cost, parent row, word
-        total = total_BC.gather(1, order_BC)[:, : config.beam].tolist()
-        order = order_BC[:, : config.beam].tolist()
-        words = word_RC.cpu().view(len(live), width * count).gather(1, order_BC[:, : config.beam]).tolist()
+        going: list[int] = []  # places among the live
+        beams: list[list[_Growing]] = []
         for b, i in enumerate(live):
             room = config.beam - (len(endings[i]) if config.width == "narrowing" else 0)
-            rows_ = []
-            for cost, place, word in zip(total[b][:room], order[b][:room], words[b][:room], strict=True):
-                if cost == math.inf:
+            beam: list[_Growing] = []
+            for cost, parent, word in candidates[b][:room]:
+                if math.isinf(cost):  # a forbidden word, or the continuation of nobody
                     break
-                row = b * width + place // count
-                if word == EOS:
-                    key = cost / (step + 1) if config.normalize else cost
-                    endings[i].append(_Ending(key, step, row, word, cost, finished=True))
-                elif step + 1 == limits[i]:
-                    key = cost / (step + 1) if config.normalize else cost
-                    endings[i].append(_Ending(key, step, row, word, cost, finished=False))
+                if word == EOS or len(steps) == limits[i]:
+                    key = cost / len(steps) if config.normalize else cost
+                    endings[i].append(_Ending(key, cost, len(steps) - 1, parent, word, finished=word == EOS))
                 else:
-                    rows_.append((cost, row, word))
-            if rows_ and not _decided(endings[i], rows_[0][0], limits[i], config):
-                next_live.append(i)
-                next_sentences.append(b)
-                next_rows.append(rows_)
-        if not next_live:
+                    beam.append(_Growing(cost, parent, word))
+            if beam and not _decided(endings[i], beam[0].cost, limits[i], config):
+                going.append(b)
+                beams.append(beam)
+        if not beams:
             break
-        if len(next_live) < len(live):
-            memory = memory.select(torch.tensor(next_sentences, device=network.device))
-        live = next_live
-        width = max(len(rows_) for rows_ in next_rows)
-        padded = [rows_ + [(math.inf, rows_[0][1], rows_[0][2])] * (width - len(rows_)) for rows_ in next_rows]
-        cost_BW = torch.tensor([[cost for cost, _, _ in rows_] for rows_ in padded], dtype=torch.float64)
-        parents = [row for rows_ in padded for _, row, _ in rows_]
-        made = [word for rows_ in padded for _, _, word in rows_]
-        word_R = torch.tensor(made, device=network.device)
-        state = network.advance(prediction.carry.select(torch.tensor(parents, device=network.device)), word_R)
-        steps.append(_Step(parents, made, None))
+        k = max(map(len, beams))
+        beams = [beam + [beam[0]._replace(cost=math.inf)] * (k - len(beam)) for beam in beams]
+        cost_BK = torch.tensor([[one.cost for one in beam] for beam in beams], dtype=torch.float64)
+        parents = [[one.parent for one in beam] for beam in beams]
+        words = [[one.word for one in beam] for beam in beams]
+        word_BK = torch.tensor(words, device=device)
+        carry = prediction.carry
+        if len(going) < len(live):
+            chosen = torch.tensor(going, device=device)
+            memory = memory.select(chosen)
+            carry = Carry(*(part.index_select(0, chosen) for part in carry))
+            live = [live[b] for b in going]
+        state_BKN = network.advance(carry.select(torch.tensor(parents, device=device)), word_BK)
     return [
         [
-            _traced(ending, steps, length, fallback)
-            for ending in sorted(some, key=lambda ending: (not ending.finished, ending.key))[: config.n_best]
+            _traced(ending, i, steps, lengths[i], fallback)
+            for ending in sorted(endings[i], key=lambda ending: (not ending.finished, ending.key))[
+                : config.n_best
+            ]
             if ending.finished or config.keep_unfinished
         ]
-        for some, length in zip(endings, lengths, strict=True)
+        for i in range(len(sentences))
     ]
+
+
+def _limit(length: int, config: SearchConfig) -> int:
+    """Steps at most for a source of this length, `</s>` counted."""
+    if length == 1:
+        return 1
+    return max(1, math.floor(config.max_length_ratio * length) + config.max_length_extra)
 
 
 def _padded(sentences: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
@@ -229,53 +237,69 @@ def _padded(sentences: Sequence[Sequence[int]], device: torch.device) -> tuple[T
     return source_BS.t().contiguous().to(device), mask_BS.t().contiguous().to(device)
 
 
-def _best_words(logp_RK: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` best words of each row and their log-probabilities, by ascending id.
+def _best_words(logits_BKV: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` best words of each hypothesis and their logits, by ascending id.
 
-    The best words lie in the blocks with the best maxima, so that most of a row is passed over once."""
-    rows, words = logp_RK.shape
+    They lie in the blocks of words with the best maxima, so the whole vocabulary is passed over once only.
+    """
+    words = logits_BKV.shape[2]
     count = min(count, words)
     if words < 4 * BLOCK * count:
-        value_RC, word_RC = logp_RK.topk(count, dim=1)
+        logit_BKC, word_BKC = logits_BKV.topk(count)
     else:
         blocks = words // BLOCK
-        body_RNW = logp_RK[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK))
-        best_RC = body_RNW.amax(dim=2).topk(count, dim=1).indices
-        some_RC = body_RNW.gather(1, best_RC[:, :, None].expand(-1, -1, BLOCK)).flatten(1)
-        id_RC = (best_RC[:, :, None] * BLOCK + torch.arange(BLOCK, device=logp_RK.device)).flatten(1)
-        tail = torch.arange(blocks * BLOCK, words, device=logp_RK.device).expand(rows, -1)
-        some_RC = torch.cat([some_RC, logp_RK[:, blocks * BLOCK :]], dim=1)
-        id_RC = torch.cat([id_RC, tail], dim=1)
-        value_RC, place_RC = some_RC.topk(count, dim=1)
-        word_RC = id_RC.gather(1, place_RC)
-    word_RC, order_RC = word_RC.sort(dim=1)
-    return value_RC.gather(1, order_RC), word_RC
+        body_BKNW = logits_BKV[..., : blocks * BLOCK].unflatten(2, (blocks, BLOCK))
+        block_BKC = body_BKNW.amax(dim=3).topk(count).indices
+        within = torch.arange(BLOCK, device=logits_BKV.device)
+        rest = torch.arange(blocks * BLOCK, words, device=logits_BKV.device)
+        some = body_BKNW.gather(2, block_BKC[..., None].expand(-1, -1, -1, BLOCK)).flatten(2)
+        ids = (block_BKC[..., None] * BLOCK + within).flatten(2)
+        some = torch.cat([some, logits_BKV[..., blocks * BLOCK :]], dim=2)
+        ids = torch.cat([ids, rest.expand(*ids.shape[:2], -1)], dim=2)
+        logit_BKC, place_BKC = some.topk(count)
+        word_BKC = ids.gather(2, place_BKC)
+    word_BKC, order_BKC = word_BKC.sort(dim=2)
+    return logit_BKC.gather(2, order_BKC), word_BKC
+
+
+def _ordered(cost_BK: Tensor, surprise_BKC: Tensor, word_BKC: Tensor, count: int) -> list[list[_Growing]]:
+    """The `count` cheapest continuations of each sentence; of equals the better parent, the lower word."""
+    if surprise_BKC.isnan().any():
+        raise SearchError(
+            "the network's probabilities are not numbers: its training diverged, or its file is damaged"
+        )
+    candidates = word_BKC.shape[2]
+    total_BC, order_BC = (cost_BK[..., None] + surprise_BKC).flatten(1).sort(dim=1, stable=True)
+    order_BC = order_BC[:, :count]
+    word_BC = word_BKC.flatten(1).gather(1, order_BC)
+    columns = (total_BC[:, :count].tolist(), (order_BC // candidates).tolist(), word_BC.tolist())
+    return [[_Growing(*one) for one in zip(*row, strict=True)] for row in zip(*columns, strict=True)]
 
 
 def _decided(endings: Sequence[_Ending], cost: float, limit: int, config: SearchConfig) -> bool:
-    """Whether no hypothesis that grows from one of this cost can be among the best `n_best`.
+    """Whether nothing that grows from a hypothesis of this cost can be among the best `n_best`.
 
-    Costs only grow. Divided by its length, a hypothesis of cost c ends at c / limit or worse."""
+    Costs only grow, so divided by its length a hypothesis of this cost ends at cost / limit or above.
+    """
     if len(endings) < config.n_best:
         return False
     worst = heapq.nsmallest(config.n_best, (ending.key for ending in endings))[-1]
     return worst <= (cost / limit if config.normalize else cost)
 
 
-def _traced(ending: _Ending, steps: Sequence[_Step], length: int, fallback: bool) -> Hypothesis:
+def _traced(
+    ending: _Ending, sentence: int, steps: Sequence[_Step], length: int, fallback: bool
+) -> Hypothesis:
     """The hypothesis that ended so, read backwards through the steps."""
-    ids = [ending.word]
-    alphas = []
-    row = ending.row
-    for step in range(ending.step, -1, -1):
-        alphas_RS = steps[step].alphas_RS
-        if alphas_RS is not None:
-            alphas.append(alphas_RS[row, :length])
-        if step > 0:
-            ids.append(steps[step].words[row])
-            row = steps[step].parents[row]
+    ids, alphas, row = [ending.word], [], ending.parent
+    for step in reversed(steps[: ending.step + 1]):
+        place = step.place[sentence]
+        if step.alphas is not None:
+            alphas.append(step.alphas[place, row, :length].float())
+        ids.append(step.words[place][row])
+        row = step.parents[place][row]
     return Hypothesis(
-        ids=tuple(reversed(ids)),
+        ids=tuple(reversed(ids[:-1])),  # without y_0
         cost=ending.cost,
         key=ending.key,
         alphas=torch.stack(alphas[::-1]).cpu() if alphas else None,
