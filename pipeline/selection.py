@@ -8,7 +8,6 @@ vocabulary: the in-domain words seen often enough, and `[UNK]` for every other w
 """
 
 import functools
-import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from rnnsearch.pipeline.config import Budget, LanguageModelConfig, SelectConfig
+from rnnsearch.pipeline.encode import order
 from rnnsearch.pipeline.errors import TextError
 from rnnsearch.pipeline.ngram import RESERVED, LanguageModel, estimate, number, to_arpa, usable_word
 from rnnsearch.pipeline.schemas import PAIRS, SCORES, SHORTLIST, UNK
@@ -83,6 +83,10 @@ class Models(NamedTuple):
     general_target: bytes
     record: bytes
 
+    def files(self) -> Mapping[str, bytes]:
+        """The folder that `score_shard` reads: a name and its bytes."""
+        return {f"{name}.arpa": getattr(self, name) for name in MODELS} | {"record.json": self.record}
+
 
 class Scored(NamedTuple):
     """The scores of a shard of the pool."""
@@ -112,7 +116,7 @@ def in_domain_vocabulary(partials: Sequence[pa.Table], config: LanguageModelConf
 
 def pool_sample(pairs: pa.Table, in_domain: pa.Table, config: LanguageModelConfig) -> pa.Table:
     """The partial step of the sample: the rows of a shard that can be among the smallest hashes."""
-    hashes = pa.array(_row_hashes(pairs, config.seed))
+    hashes = order(column(pairs, "corpus"), column(pairs, "line"), config.seed)
     return _smallest(
         pairs.select(PAIRS.names).cast(PAIRS).append_column(_HASHED.field("hash"), hashes), in_domain
     )
@@ -186,13 +190,13 @@ def choose_rows(partials: Sequence[pa.Table], config: SelectConfig) -> Threshold
     difference, line, source_words, target_words = (
         table[name].to_numpy() for name in ("difference", "line", "source_words", "target_words")
     )
-    order = np.lexsort((line, place, difference))
+    ranked = np.lexsort((line, place, difference))
     kept = np.ones(table.num_rows, np.bool_)
     if config.per_corpus:
         for name, budget in config.per_corpus.items():
-            _spend(kept, order[corpus[order] == names.index(name)], target_words, budget)
+            _spend(kept, ranked[corpus[ranked] == names.index(name)], target_words, budget)
     else:
-        _spend(kept, order, target_words, config.budget)
+        _spend(kept, ranked, target_words, config.budget)
     counted: list[dict[str, object]] = []
     for name in sorted(names):
         mine = corpus == names.index(name)
@@ -234,32 +238,13 @@ def _shared(vocabulary: pa.Table) -> list[str]:
     return [*vocabulary["word"].to_pylist(), UNK]
 
 
-def _row_hashes(pairs: pa.Table, seed: int) -> npt.NDArray[np.uint64]:
-    """A hash of (seed, corpus, line) for each row."""
-    corpora = column(pairs, "corpus")
-    keys = [
-        int.from_bytes(hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest(), "little")
-        for name in corpora.dictionary.to_pylist()
-    ]
-    key = np.array(keys, np.uint64)[corpora.indices.to_numpy(zero_copy_only=False)]
-    return _mix(_mix(column(pairs, "line").to_numpy().astype(np.uint64)) ^ key)
-
-
-def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014); a bijection."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
-
-
 def _smallest(hashed: pa.Table, in_domain: pa.Table) -> pa.Table:
     """The shortest run of rows, by (hash, corpus, line), with at least the source tokens of `in_domain`."""
     wanted = int(_lengths(in_domain["source"]).sum())
     spelled = hashed.append_column("name", hashed["corpus"].cast(pa.string()))
-    order = pc.sort_indices(spelled, sort_keys=[(key, "ascending") for key in ("hash", "name", "line")])
-    tokens = np.cumsum(_lengths(hashed["source"])[order.to_numpy()])
-    return hashed.take(order[: int(np.searchsorted(tokens, wanted)) + 1])
+    places = pc.sort_indices(spelled, sort_keys=[(key, "ascending") for key in ("hash", "name", "line")])
+    tokens = np.cumsum(_lengths(hashed["source"])[places.to_numpy()])
+    return hashed.take(places[: int(np.searchsorted(tokens, wanted)) + 1])
 
 
 def _lengths(sentences: pa.ChunkedArray) -> IntArray:
