@@ -248,7 +248,7 @@ def _best_words(logits_BKV: Tensor, count: int) -> tuple[Tensor, Tensor]:
         logit_BKC, word_BKC = logits_BKV.topk(count)
     else:
         blocks = words // BLOCK
-        body_BKNW = logits_BKV[..., : blocks * BLOCK].unflatten(2, (blocks, BLOCK))
+        body_BKNW = logits_BKV[..., : blocks * BLOCK].view(*logits_BKV.shape[:2], blocks, BLOCK)
         block_BKC = body_BKNW.amax(dim=3).topk(count).indices
         within = torch.arange(BLOCK, device=logits_BKV.device)
         rest = torch.arange(blocks * BLOCK, words, device=logits_BKV.device)
