@@ -64,6 +64,23 @@ EXAMPLES = pa.schema(
     metadata={"schema": "examples", "version": "1"},
 )
 
+CURVE = pa.schema(
+    [
+        pa.field("update", pa.int64(), nullable=False),  # updates done; a row tells of those since the row before
+        pa.field("loss_per_token", pa.float64()),  # nats, </s> counted; null where every update was skipped
+        pa.field("loss_per_sentence", pa.float64()),
+        pa.field("gradient_norm", pa.float64()),  # mean of the norms before clipping
+        pa.field("clipped_share", pa.float64()),  # of the updates that were not skipped
+        pa.field("skipped", pa.int64(), nullable=False),  # updates whose gradient was not finite
+        pa.field("padding_share", pa.float64(), nullable=False),  # of the positions of the global batches
+        pa.field("tokens", pa.int64(), nullable=False),  # target tokens, </s> counted
+        pa.field("sentences", pa.int64(), nullable=False),
+        pa.field("dev_loss_per_token", pa.float64()),  # null where dev was not looked at
+        pa.field("dev_loss_per_sentence", pa.float64()),
+    ],
+    metadata={"schema": "curve", "version": "1"},
+)
+
 HYPOTHESES = pa.schema(
     [
         _CORPUS,
