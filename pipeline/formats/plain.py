@@ -1,0 +1,64 @@
+"""Two files of one sentence a line (DESIGN 5).
+
+Lines end at U+000A and nowhere else: U+2028, U+0085 and a lone carriage return are text, or else the two
+sides lose step (PAPER trap 25). Bytes are decoded strictly.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import pyarrow as pa
+
+from rnnsearch.pipeline.config import PlainFormat
+from rnnsearch.pipeline.errors import FormatError
+from rnnsearch.pipeline.formats.members import opened
+
+
+class Sides(NamedTuple):
+    """Some pairs: as many sources as targets, and keys where the file has them."""
+
+    source: pa.Array
+    target: pa.Array
+    key: pa.Array | None = None
+
+
+def read_plain(path: Path, config: PlainFormat, rows: int) -> Iterator[Sides]:
+    """At most `rows` pairs at a time. Raises FormatError on bad UTF-8 and on sides of unequal length."""
+    with opened(path, config.source) as source, opened(path, config.target) as target:
+        line = 0
+        while True:
+            sources, targets = list(islice(source, rows)), list(islice(target, rows))
+            if len(sources) != len(targets):
+                raise FormatError(
+                    f"{path}: {config.source!r} has {line + len(sources) + _rest(source):,} lines but "
+                    f"{config.target!r} has {line + len(targets) + _rest(target):,}; they cannot be pairs"
+                )
+            if not sources:
+                return
+            yield Sides(
+                decoded(sources, path, config.source, line), decoded(targets, path, config.target, line)
+            )
+            line += len(sources)
+
+
+def decoded(lines: list[bytes], path: Path, name: str, first: int) -> pa.Array:
+    """The lines as text, without U+000A. Raises FormatError naming the line (from 1) that is not UTF-8."""
+    array = pa.array([line.removesuffix(b"\n") for line in lines], pa.binary())
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid as error:
+        for number, line in enumerate(lines, first + 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as bad:
+                raise FormatError(
+                    f"{path}: line {number:,} of {name!r} is not UTF-8 at byte {bad.start}: {bad.reason}; "
+                    "convert the file to UTF-8 first"
+                ) from error
+        raise
+
+
+def _rest(stream: IO[bytes]) -> int:
+    return sum(1 for _ in stream)
