@@ -142,6 +142,25 @@ class EncodeConfig(Section):
 class EvaluateConfig(Section):
     """Scores of one system."""
 
-    length_bins: tuple[int, ...] = (10, 20, 30, 40, 50, 60)  # upper bounds, in source words; one more bin above
-    bootstrap_samples: int = Field(default=1_000, ge=0)
+    length_bins: tuple[int, ...] = (10, 20, 30, 40, 50, 60)  # upper bounds, in source words; one more above
+    rank_bins: tuple[int, ...] = (100, 1_000, 5_000)  # the same, by the rank of the rarest source word
+    unknown_bins: tuple[int, ...] = (0, 1, 2)  # the same, by the number of unknown source words
+    bootstrap_samples: int = Field(default=1_000, gt=0)
     seed: int = 0
+    translation_edit_rate: bool = True  # the slowest of the scores
+    least_coverage: float = Field(default=0.2, ge=0)  # a source word with less attention in all counts as dropped
+    most_coverage: float = Field(default=2.0, gt=0)  # one with more counts as repeated
+
+    @model_validator(mode="after")
+    def _ascend(self) -> Self:
+        for name in ("length_bins", "rank_bins", "unknown_bins"):
+            bounds = getattr(self, name)
+            if list(bounds) != sorted(set(bounds)):
+                raise ValueError(f"{name} are upper bounds and must ascend, not {bounds}")
+        return self
+
+
+class SearchConfig(BaseModel):
+    """The search as an evaluation sees it: settings to print in signatures. `model/config.py` declares them."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")

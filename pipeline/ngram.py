@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
 from rnnsearch.pipeline.schemas import UNK
 
 IntArray = npt.NDArray[np.int64]

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
 from rnnsearch.pipeline.config import Budget, LanguageModelConfig, SelectConfig
 from rnnsearch.pipeline.encode import order
 from rnnsearch.pipeline.errors import TextError
