@@ -18,6 +18,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
+
 from rnnsearch.flows.sources.checks import SourceError, require_space
 
 Progress = Callable[[int, int | None], None]

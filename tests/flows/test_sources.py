@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+
 from rnnsearch.flows.sources import checks
 from rnnsearch.flows.sources import fetch as fetching
 from rnnsearch.flows.sources.checks import SourceError
