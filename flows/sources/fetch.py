@@ -38,6 +38,7 @@ def fetch(
     so far and, where it is known, their number. Raises SourceError, with the fault of each origin, when
     none gives the file; nothing wrong is left under the returned name.
     """
+    workdir = workdir.absolute()  # pip runs in a folder of its own
     folder = workdir / "fetched"
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(workdir / "lock"):

@@ -33,7 +33,9 @@ def wheel(url: str, target: Path, size: int | None, progress: Callable[[int, int
         wheels, scratch, log = home / "wheels", home / "tmp", home / "log"
         wheels.mkdir()
         scratch.mkdir()
-        code = _pip_download(f"{name}=={version}", home, lambda: progress(_bytes_below(home), size))
+        code = _pip_download(
+            f"{name}=={version}", home, lambda: progress(max(map(_bytes_below, (wheels, scratch))), size)
+        )
         if code:
             raise SourceError(_failure(name, version, code, log))
         found = sorted(wheels.iterdir())

@@ -582,9 +582,12 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
     return wheel
 
 
-def test_pip_brings_a_wheel_without_its_dependencies(index: bytes, tmp_path: Path) -> None:
+def test_pip_brings_a_wheel_without_its_dependencies(
+    index: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     source = SourceConfig(url="pypi:verses==1.2", sha256=digest(index), member="verses/data/bible.db")
-    found = bring(source, tmp_path / "work")
+    found = bring(source, Path("work"))
     assert found.path.name == "bible.db"
     assert found.path.read_bytes() == BODY
     assert found.sha256 == digest(index)
