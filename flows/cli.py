@@ -1,0 +1,135 @@
+"""The command line. Prose goes to standard error, results to standard output.
+
+The commands import what they need when they are called (DESIGN 3): `plan` must not wait for torch, Prefect or Ray.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    name="rnnsearch",
+    help="Reproduce RNNsearch (Bahdanau, Cho, Bengio 2015): a cached, resumable, distributed pipeline.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Profile = Annotated[
+    str, typer.Option("--profile", "-p", help="A shipped profile (smoke, demo, wmt14) or a TOML file.")
+]
+Overrides = Annotated[
+    list[str], typer.Option("--set", help="Change one key: section.key=value.", metavar="KEY=VALUE")
+]
+StoreAt = Annotated[
+    str,
+    typer.Option(
+        "--store", envvar="RNNSEARCH_STORE", help="A folder, or s3://bucket/prefix.", metavar="WHERE"
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print what a program would read.")]
+
+STORE = ".rnnsearch"
+
+
+def main() -> None:
+    """Run the command line; a user's mistake ends in one message and exit code 2, a failed run in 1."""
+    from rnnsearch.flows.errors import USER_ERRORS  # noqa: PLC0415
+
+    try:
+        app()
+    except USER_ERRORS as error:
+        sys.stderr.write(f"rnnsearch: {error}\n")
+        sys.exit(2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(141)
+
+
+@app.command()
+def run(profile: Profile = "demo", override: Overrides = [], store: StoreAt = STORE) -> None:  # noqa: B006
+    """Run the pipeline; what is done already is not done again."""
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")  # read when Prefect is imported
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    from rnnsearch.flows.command_run import run_profile  # noqa: PLC0415
+
+    sys.exit(run_profile(profile, override, store))
+
+
+@app.command()
+def plan(
+    stage: Annotated[str | None, typer.Argument(help="Only this stage, compared key by key.")] = None,
+    profile: Profile = "demo",
+    override: Overrides = [],  # noqa: B006
+    store: StoreAt = STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a run would do: hit or miss for every stage, why, and what it took last time."""
+    from rnnsearch.flows.command_plan import show_plan  # noqa: PLC0415
+
+    show_plan(stage, profile, override, store, as_json)
+
+
+@app.command()
+def runs(
+    run: Annotated[str | None, typer.Argument(help="One run, stage by stage.")] = None,
+    store: StoreAt = STORE,
+    tag: Annotated[str | None, typer.Option(help="Give the run a tag; tagged runs are kept by gc.")] = None,
+    untag: Annotated[str | None, typer.Option(help="Take a tag from the run.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List past and present runs."""
+    from rnnsearch.flows.command_inspect import show_runs  # noqa: PLC0415
+
+    show_runs(run, store, tag, untag, as_json)
+
+
+@app.command()
+def lineage(
+    what: Annotated[
+        str, typer.Argument(help="A run, a stage, or the start of an artifact's or recipe's digest.")
+    ],
+    store: StoreAt = STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Show what something was made from, as a tree."""
+    from rnnsearch.flows.command_inspect import show_lineage  # noqa: PLC0415
+
+    show_lineage(what, store, as_json)
+
+
+@app.command()
+def report(
+    run: Annotated[str | None, typer.Argument(help="A run; the last finished one by default.")] = None,
+    store: StoreAt = STORE,
+    to: Annotated[Path | None, typer.Option("--to", help="The folder to write.")] = None,
+) -> None:
+    """Draw the report of a run: HTML, Markdown, JSON and figures."""
+    from rnnsearch.flows.command_inspect import draw_report  # noqa: PLC0415
+
+    draw_report(run, store, to)
+
+
+@app.command()
+def deploy(
+    profile: Profile = "demo",
+    override: Overrides = [],  # noqa: B006
+    store: StoreAt = STORE,
+    cron: Annotated[str | None, typer.Option(help="A schedule, such as '0 2 * * *'.")] = None,
+    timezone: Annotated[str, typer.Option(help="Of the schedule.")] = "UTC",
+    name: Annotated[str | None, typer.Option(help="Of the deployment; the profile's by default.")] = None,
+    pool: Annotated[str, typer.Option(help="The work pool whose workers run it.")] = "rnnsearch",
+) -> None:
+    """Register a profile as a scheduled deployment on the Prefect server at PREFECT_API_URL."""
+    from rnnsearch.flows.deploy import deploy_profile  # noqa: PLC0415
+
+    deploy_profile(profile, override, store, cron=cron, timezone=timezone, name=name, pool=pool)
+
+
+def emit(value: Any) -> None:
+    """Print JSON for programs."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")

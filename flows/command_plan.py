@@ -1,0 +1,68 @@
+"""`rnnsearch plan`: the DAG with hits, misses and reasons. No server, no network, no torch."""
+
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rnnsearch.flows.cli import emit
+from rnnsearch.flows.dag import build
+from rnnsearch.flows.plan import Planned, plan
+from rnnsearch.flows.settings import Settings, SettingsError, load_settings
+from rnnsearch.storage.store import Store
+
+
+def show_plan(
+    stage: str | None, profile: str, overrides: Sequence[str], location: str, as_json: bool
+) -> None:
+    """Print the plan of a profile, or of one of its stages."""
+    settings = load_settings(profile, overrides)
+    stages = build(settings)
+    if stage is not None and stage not in {each.name for each in stages}:
+        raise SettingsError(
+            f"the profile {profile} has no stage {stage!r}; it has {', '.join(s.name for s in stages)}"
+        )
+    planned = list(plan(stages, Store.open(location)))
+    if stage is not None:
+        planned = [each for each in planned if each.stage == stage]
+    if as_json:
+        emit([each.__dict__ for each in planned])
+        return
+    console = Console(file=sys.stdout, highlight=False)
+    console.print(Text(f"{settings.title}: {len(stages)} stages, store {location}"))
+    if stage is None:
+        _print_sources(console, settings)
+    _print_stages(console, planned)
+    misses = [each for each in planned if not each.hit]
+    known = [each.seconds for each in misses if each.seconds is not None]
+    cost = f"; about {_duration(sum(known))} by what they took last time" if known else ""
+    console.print(Text(f"{len(planned) - len(misses)} cached, {len(misses)} to compute{cost}"))
+
+
+def _print_sources(console: Console, settings: Settings) -> None:
+    table = Table("corpus", "from", "size", "pairs", "words", box=None, pad_edge=False, header_style="bold")
+    for name, corpus in settings.corpora.items():
+        sources = [settings.sources[source] for source in corpus.sources]
+        size = sum(source.size or 0 for source in sources)
+        pairs = f"{corpus.declared_pairs:,}" if corpus.declared_pairs else ""
+        words = f"{corpus.declared_words:,}" if corpus.declared_words else ""
+        where = Text("\n".join(source.url for source in sources), overflow="fold")
+        table.add_row(name, where, f"{size / 1e6:,.1f} MB" if size else "", pairs, words)
+    console.print(table)
+
+
+def _print_stages(console: Console, planned: Sequence[Planned]) -> None:
+    table = Table("stage", "shape", "", "last time", "why", box=None, pad_edge=False, header_style="bold")
+    for each in planned:
+        mark = Text("cached", "green") if each.hit else Text("compute", "yellow")
+        took = _duration(each.seconds) if each.seconds is not None else ""
+        table.add_row(each.stage, each.shape, mark, took, Text("\n".join(each.reasons), overflow="fold"))
+    console.print(table)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

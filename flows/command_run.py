@@ -1,0 +1,52 @@
+"""`rnnsearch run`: the flow, with a console in front and the noise of its servers in a file."""
+
+import datetime
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from rnnsearch.flows.console import RunConsole, quiet
+from rnnsearch.flows.dag import build
+from rnnsearch.flows.reproduce import Reproduction, reproduce
+from rnnsearch.flows.settings import load_settings
+from rnnsearch.storage.store import Store
+
+
+def run_profile(profile: str, overrides: Sequence[str], location: str) -> int:
+    """Run a profile, say what is going on, and return the exit code: 0, or 1 where a stage failed."""
+    settings = load_settings(profile, overrides)  # a mistake in it is said before anything starts
+    store = Store.open(location)
+    stages = build(settings)
+    log = store.local_root / "logs" / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}.log"
+    began = time.monotonic()
+    with quiet(log) as stream:
+        console = RunConsole(stream)
+        console.say(f"{settings.title}: {len(stages)} stages, store {store.location}")
+        if settings.about:
+            console.say(settings.about)
+        runner = ThreadPoolTaskRunner(max_workers=settings.placement.stages_at_once)
+        with console.watching():
+            console.say("starting Prefect …")
+            flow = reproduce.with_options(task_runner=runner)
+            done = flow(profile=profile, overrides=list(overrides), store=location, console=console)
+    return _end(done, store, log, time.monotonic() - began)
+
+
+def _end(done: Reproduction, store: Store, log: Path, seconds: float) -> int:
+    say = sys.stderr.write
+    minutes = f"{seconds / 60:.1f} minutes" if seconds > 120 else f"{seconds:.0f} s"
+    say(f"run {done.run}: {done.computed} stages computed, {done.cached} cached, in {minutes}\n")
+    say(f"log: {log}\n")
+    if done.failed:
+        for stage, reason in done.failed.items():
+            say(f"{stage} failed: {reason}\n")
+        if done.skipped:
+            say(f"not run, since they wait for it: {', '.join(done.skipped)}\n")
+        say("run the same command again to go on from here\n")
+        return 1
+    if done.report is not None:
+        sys.stdout.write(f"report: {done.report}\n")
+    return 0

@@ -1,0 +1,369 @@
+"""The stages of a run and what hangs on what. Light: `plan` reads it without torch, Prefect or Ray.
+
+Three shapes (DESIGN 4). A *map* turns each shard of its sharded inputs into one shard of each output. A *fold* makes a
+partial value of each shard and merges them. A *run* is one piece of work with its own resume.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from pydantic import BaseModel
+
+from rnnsearch.flows.settings import Settings, SystemConfig
+from rnnsearch.flows.sources.config import SourceConfig
+
+SPLITS = ("train", "dev", "test")
+
+
+class Ref(NamedTuple):
+    """One output of a stage, as an input of another."""
+
+    stage: str
+    output: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One step of the DAG, as a value: what decides its output, and where its inputs come from."""
+
+    name: str  # such as `tokenize/dev`
+    shape: Literal["map", "fold", "run"]
+    outputs: tuple[str, ...]
+    sharded: Mapping[str, tuple[Ref, ...]] = field(
+        default_factory=dict
+    )  # walked shard by shard, side by side
+    whole: Mapping[str, tuple[Ref, ...]] = field(default_factory=dict)  # given whole to every shard
+    config: Mapping[str, Any] = field(default_factory=dict)
+    roots: tuple[str, ...]  # the code that decides bytes, `module:definition` or a data file of the package
+    libraries: tuple[str, ...] = ()  # distributions whose version decides bytes
+    local: Path | None = None  # a file outside the store whose content decides: it may change in place
+
+    @property
+    def kind(self) -> str:
+        """The stage without what it is applied to: `tokenize` of `tokenize/dev`; it names the work done."""
+        return self.name.partition("/")[0]
+
+    def inputs(self) -> Iterator[tuple[str, Ref]]:
+        """Each input with the name that it has in the recipe."""
+        for name, refs in (*self.sharded.items(), *self.whole.items()):
+            for position, ref in enumerate(refs):
+                yield (name if len(refs) == 1 else f"{name}[{position}]"), ref
+
+    def upstream(self) -> tuple[str, ...]:
+        """The stages that this one waits for, each once, in order."""
+        return tuple(dict.fromkeys(ref.stage for _, ref in self.inputs()))
+
+
+_TEXT = ("pyarrow",)
+_SHARDS = ("rnnsearch.flows.shards", "rnnsearch.storage.parquet")  # names, order and bytes of every shard
+
+
+def build(settings: Settings) -> tuple[Stage, ...]:
+    """All stages of a profile, each after those that it waits for."""
+    return tuple(_stages(settings))
+
+
+def sections(*parts: BaseModel) -> Mapping[str, Any]:
+    """The parts of the configuration that decide a stage's output, by section."""
+    return {section_name(type(part)): part.model_dump(mode="json") for part in parts}
+
+
+def section_name(section: type[BaseModel]) -> str:
+    """The name under which a section stands in a recipe: `clean` for CleanConfig."""
+    return section.__name__.removesuffix("Config").lower()
+
+
+def _stages(settings: Settings) -> Iterator[Stage]:
+    yield from _pairs(settings)
+    yield from _clean_text(settings)
+    training = Ref("tokenize/train", "pairs")
+    if settings.select is not None:
+        yield from _selection(settings)
+        training = Ref("select", "kept")
+    yield _fold(
+        "shortlist",
+        ("source", "target", "source_counts", "target_counts"),
+        "shortlist",
+        ("count_words", "choose_words"),
+        sharded={"pairs": (training,)},
+        config=sections(settings.shortlist),
+    )
+    for words in sorted({system.max_words for system in settings.systems.values()}):
+        yield from _examples(settings, words, training)
+    for name, system in settings.systems.items():
+        yield from _system(settings, name, system)
+
+
+def _pairs(settings: Settings) -> Iterator[Stage]:
+    for name, source in settings.sources.items():
+        yield Stage(
+            name=f"download/{name}",
+            shape="run",
+            outputs=("file",),
+            config={"source": source.model_dump(mode="json", include={"url", "sha256", "md5", "member"})},
+            roots=(
+                "rnnsearch.flows.sources.config:SourceConfig",
+            ),  # the address and the digest decide, not the road
+            local=_local_file(source),
+        )
+    for name, corpus in settings.corpora.items():
+        yield Stage(
+            name=f"ingest/{name}",
+            shape="run",
+            outputs=("pairs",),
+            whole={"file": tuple(Ref(f"download/{source}", "file") for source in corpus.sources)},
+            config={
+                "corpus": name,
+                "format": corpus.format.model_dump(mode="json"),
+                **sections(settings.ingest),
+            },
+            roots=("rnnsearch.flows.run_stages:ingest", *_SHARDS),
+            libraries=(*_TEXT, "polib"),
+        )
+    pairs = tuple(Ref(f"ingest/{corpus}", "pairs") for corpus in settings.corpora)
+    yield _fold(
+        "holdout-keys",
+        ("keys",),
+        "holdout",
+        ("candidate_keys", "choose_keys"),
+        sharded={"pairs": pairs},
+        config=sections(settings.holdout),
+    )
+    yield _map(
+        "holdout",
+        (*SPLITS, "dropped"),
+        "holdout:hold_out",
+        sharded={"pairs": pairs},
+        whole={"keys": (Ref("holdout-keys", "keys"),)},
+        config=sections(settings.holdout),
+    )
+
+
+def _clean_text(settings: Settings) -> Iterator[Stage]:
+    for split in SPLITS:
+        function = "clean_shard" if split == "train" else "normalize_shard"
+        yield _map(
+            f"{'clean' if split == 'train' else 'normalize'}/{split}",
+            ("kept", "dropped"),
+            f"clean:{function}",
+            sharded={"pairs": (Ref("holdout", split),)},
+            config=sections(settings.clean),
+        )
+    kept = (Ref("clean/train", "kept"),)
+    evaluation = (Ref("normalize/dev", "kept"), Ref("normalize/test", "kept"))
+    yield _fold(
+        "duplicates", ("rows",), "duplicates", ("pair_hashes", "find_duplicates"), sharded={"pairs": kept}
+    )
+    yield _fold(
+        "leakage",
+        ("sentences",),
+        "leakage",
+        ("evaluation_sentences", "gather_sentences"),
+        sharded={"pairs": evaluation},
+        config=sections(settings.leakage),
+    )
+    yield _map(
+        "gate",
+        ("kept", "dropped", "leaks"),
+        "leakage:gate_shard",
+        sharded={"pairs": kept, "duplicates": (Ref("duplicates", "rows"),)},
+        whole={"sentences": (Ref("leakage", "sentences"),)},
+        config=sections(settings.leakage),
+    )
+    for split in SPLITS:
+        source = Ref("gate", "kept") if split == "train" else Ref(f"normalize/{split}", "kept")
+        yield _map(
+            f"tokenize/{split}",
+            ("pairs",),
+            "tokenization:tokenize_shard",
+            sharded={"pairs": (source,)},
+            config=sections(settings.tokenize),
+            libraries=("sacremoses", "regex"),
+        )
+
+
+def _selection(settings: Settings) -> Iterator[Stage]:
+    if settings.select is None:
+        return
+    models = sections(settings.language_model)
+    pool = {"pairs": (Ref("tokenize/train", "pairs"),)}
+    vocabulary = {
+        "source_vocabulary": (Ref("selection-vocabulary", "source"),),
+        "target_vocabulary": (Ref("selection-vocabulary", "target"),),
+    }
+    yield _fold(
+        "selection-vocabulary",
+        ("source", "target", "text"),
+        "selection",
+        ("in_domain_text", "in_domain_vocabulary"),
+        sharded={"pairs": (Ref("tokenize/dev", "pairs"),)},
+        config=models,
+    )
+    in_domain = {"in_domain": (Ref("selection-vocabulary", "text"),)}
+    yield _fold(
+        "selection-sample",
+        ("sample",),
+        "selection",
+        ("pool_sample", "cut_sample"),
+        sharded=pool,
+        whole=in_domain,
+        config=models,
+    )
+    yield Stage(
+        name="language-models",
+        shape="run",
+        outputs=("models",),
+        whole=in_domain | {"sample": (Ref("selection-sample", "sample"),)} | vocabulary,
+        config=models,
+        roots=("rnnsearch.flows.run_stages:language_models",),
+        libraries=("numpy",),
+    )
+    yield _map(
+        "score",
+        ("scores",),
+        "selection:score_shard",
+        sharded=pool,
+        whole={"models": (Ref("language-models", "models"),)} | vocabulary,
+        libraries=("ufal-kenlm", "numpy"),
+    )
+    yield _fold(
+        "threshold",
+        ("rows", "summary"),
+        "selection",
+        ("ranking", "choose_rows"),
+        sharded={"scores": (Ref("score", "scores"),)},
+        config=sections(settings.select),
+    )
+    yield _map(
+        "select",
+        ("kept", "dropped"),
+        "selection:select_shard",
+        sharded=pool | {"rows": (Ref("threshold", "rows"),)},
+    )
+
+
+def _examples(settings: Settings, words: int, training: Ref) -> Iterator[Stage]:
+    encode = settings.encode.model_copy(update={"max_words": words})
+    yield _map(
+        f"encode/{words}",
+        ("kept", "dropped"),
+        "encode:encode_shard",
+        sharded={"pairs": (training,)},
+        whole=_shortlists(),
+        config=sections(encode),
+    )
+    yield Stage(
+        name=f"order/{words}",
+        shape="run",
+        outputs=("examples",),
+        whole={"examples": (Ref(f"encode/{words}", "kept"),)},
+        config=sections(encode),
+        roots=("rnnsearch.flows.run_stages:order", *_SHARDS),
+        libraries=("pyarrow", "numpy"),
+    )
+
+
+def _shortlists() -> Mapping[str, tuple[Ref, ...]]:
+    return {side: (Ref("shortlist", side),) for side in ("source", "target")}
+
+
+def _system(settings: Settings, name: str, system: SystemConfig) -> Iterator[Stage]:
+    whole = {
+        "examples": (Ref(f"order/{system.max_words}", "examples"),),
+        "dev": (Ref("tokenize/dev", "pairs"),),
+        **_shortlists(),
+    }
+    if system.continues is not None:
+        whole["initial_state"] = (Ref(f"train/{system.continues}", "state"),)
+    yield Stage(
+        name=f"train/{name}",
+        shape="run",
+        outputs=("model", "state", "curve"),
+        whole=whole,
+        config=sections(system.network, system.train),
+        roots=("rnnsearch.flows.train:train_worker", "rnnsearch.pipeline.encode:encode_shard"),
+        libraries=("torch", "numpy", "pyarrow"),
+    )
+    test = Ref("tokenize/test", "pairs")
+    for policy in ("all", "no-unk"):
+        unknown = "allow" if policy == "all" else "forbid"
+        yield Stage(
+            name=f"translate/{name}/{policy}",
+            shape="map",
+            outputs=("hypotheses",),
+            sharded={"tokens": (test,)},
+            whole={"model": (Ref(f"train/{name}", "model"),), **_shortlists()},
+            config=sections(settings.search.model_copy(update={"unknown": unknown, "n_best": 1})),
+            roots=("rnnsearch.flows.translate:translate_shard", *_SHARDS),
+            libraries=("torch", "numpy", "pyarrow"),
+        )
+    yield _fold(
+        f"evaluate/{name}",
+        ("sentences", "scores"),
+        "evaluation",
+        ("sentence_statistics", "evaluate"),
+        sharded={
+            "hypotheses": (Ref(f"translate/{name}/all", "hypotheses"),),
+            "no_unk": (Ref(f"translate/{name}/no-unk", "hypotheses"),),
+            "tokens": (test,),
+            "raw": (Ref("normalize/test", "kept"),),
+        },
+        whole=_shortlists(),
+        config=sections(settings.evaluate, settings.search, settings.tokenize),
+        libraries=("sacrebleu", "sacremoses", "numpy"),
+    )
+
+
+def _local_file(source: SourceConfig) -> Path | None:
+    """The file that an unpinned `file://` source names."""
+    if source.pinned or not source.url.startswith("file:"):
+        return None
+    return Path(unquote(urlsplit(source.url).path))
+
+
+def _map(
+    name: str,
+    outputs: tuple[str, ...],
+    function: str,
+    *,
+    sharded: Mapping[str, tuple[Ref, ...]],
+    whole: Mapping[str, tuple[Ref, ...]] | None = None,
+    config: Mapping[str, Any] | None = None,
+    libraries: tuple[str, ...] = (),
+) -> Stage:
+    return Stage(
+        name=name,
+        shape="map",
+        outputs=outputs,
+        sharded=sharded,
+        whole=whole or {},
+        config=config or {},
+        roots=(f"rnnsearch.pipeline.{function}", *_SHARDS),
+        libraries=(*_TEXT, *libraries),
+    )
+
+
+def _fold(
+    name: str,
+    outputs: tuple[str, ...],
+    module: str,
+    functions: tuple[str, str],
+    *,
+    sharded: Mapping[str, tuple[Ref, ...]],
+    whole: Mapping[str, tuple[Ref, ...]] | None = None,
+    config: Mapping[str, Any] | None = None,
+    libraries: tuple[str, ...] = (),
+) -> Stage:
+    return Stage(
+        name=name,
+        shape="fold",
+        outputs=outputs,
+        sharded=sharded,
+        whole=whole or {},
+        config=config or {},
+        roots=(*(f"rnnsearch.pipeline.{module}:{function}" for function in functions), *_SHARDS),
+        libraries=(*_TEXT, *libraries),
+    )

@@ -1,0 +1,64 @@
+"""What a stage of shape run is given, and what it gives back."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rnnsearch.flows.settings import PlacementConfig
+from rnnsearch.flows.shards import open_store
+from rnnsearch.storage.artifacts import FileEntry
+from rnnsearch.storage.digests import Digest
+from rnnsearch.storage.store import Store
+
+Files = Mapping[str, Sequence[FileEntry]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One stage to run: everything by digest, and a place of its own to work in."""
+
+    location: str  # of the store
+    stage: str
+    key: Digest
+    epoch: int  # of the lease: a late writer of an earlier epoch works elsewhere
+    inputs: Mapping[str, Digest]
+    config: Mapping[str, Any]
+    placement: PlacementConfig
+
+    @property
+    def store(self) -> Store:
+        """The store, opened once in a process."""
+        return open_store(self.location)
+
+    def workdir(self) -> Path:
+        """A folder for this epoch's unfinished work, made if it is not there."""
+        folder = self._work() / f"epoch-{self.epoch:05d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def earlier(self) -> Sequence[Path]:
+        """The folders that earlier epochs of the same recipe left, oldest first."""
+        own = f"epoch-{self.epoch:05d}"
+        return sorted(folder for folder in self._work().glob("epoch-*") if folder.name < own)
+
+    def _work(self) -> Path:
+        return work_folder(self.store, self.key)
+
+
+class Finished(NamedTuple):
+    """The files of each output, and what was seen while they were made."""
+
+    files: Files
+    observations: Mapping[str, Any]
+
+
+def work_folder(store: Store, key: Digest) -> Path:
+    """Where the unfinished work of a recipe lies, a folder for each epoch of its lease."""
+    return store.backend.cache / "work" / key
+
+
+def clear_work(store: Store, key: Digest) -> None:
+    """Remove all unfinished work of a recipe: its outputs are in the store."""
+    shutil.rmtree(work_folder(store, key), ignore_errors=True)

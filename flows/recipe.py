@@ -1,0 +1,111 @@
+"""The recipe of a stage, and why it has no attempt yet. Light: `plan` and the run both ask here."""
+
+import functools
+import platform
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from typing import NamedTuple
+
+from rnnsearch.flows.dag import Stage
+from rnnsearch.flows.errors import UsageError
+from rnnsearch.storage.code import CodeDigest, digest_code
+from rnnsearch.storage.digests import Digest, hash_file
+from rnnsearch.storage.ledger import Attempt
+from rnnsearch.storage.recipes import Recipe, compare_code, compare_recipes, nearest_recipe
+from rnnsearch.storage.store import Store
+
+Outputs = Mapping[str, Digest]
+
+PYTHON = ".".join(platform.python_version_tuple()[:2])
+
+
+class Finding(NamedTuple):
+    """What the ledger says of a recipe: an attempt that can be used, or the reasons why there is none."""
+
+    attempt: Attempt | None
+    reasons: tuple[str, ...]
+
+
+def recipe_of(stage: Stage, upstream: Mapping[str, Outputs]) -> Recipe:
+    """All that decides what `stage` makes, given the outputs of the stages before it."""
+    return Recipe(
+        stage=stage.name,
+        code=code_of(stage.roots).digest,
+        config=stage.config | _content(stage),
+        inputs={name: upstream[ref.stage][ref.output] for name, ref in stage.inputs()},
+        python=PYTHON,
+        libraries=libraries_of(stage),
+    )
+
+
+def _content(stage: Stage) -> Mapping[str, Digest]:
+    """The digest of a file outside the store, read now: its size and dates may be what they were."""
+    if stage.local is None:
+        return {}
+    try:
+        return {"content": hash_file(stage.local)}
+    except OSError as error:
+        raise UsageError(
+            f"{stage.name}: {stage.local} cannot be read ({error.strerror}); see the source's url"
+        ) from error
+
+
+@functools.cache
+def code_of(roots: tuple[str, ...]) -> CodeDigest:
+    """The digest of all code that these roots reach inside this package."""
+    return digest_code(roots)
+
+
+def libraries_of(stage: Stage) -> Mapping[str, str]:
+    """The installed versions of the libraries that decide a stage's bytes."""
+    return {name: version(name) for name in stage.libraries}
+
+
+def look_up(store: Store, recipe: Recipe, roots: tuple[str, ...]) -> Finding:
+    """Find an attempt of `recipe` whose outputs are all there, or say exactly why there is none."""
+    standing = [
+        each for each in store.ledger.attempts(recipe.key, recipe.stage) if each.withdrawn != "undone"
+    ]
+    for attempt in reversed(standing):
+        if all(store.intact(digest) for digest in attempt.outputs.values()):
+            return Finding(attempt, ())
+    if standing:
+        last = standing[-1]
+        if last.withdrawn == "collected":
+            return Finding(None, ("gc removed its output",))
+        hurt = [name for name, digest in last.outputs.items() if not store.intact(digest)]
+        return Finding(None, tuple(f"output {name} is missing or damaged" for name in hurt))
+    nearest = nearest_recipe(recipe, store.ledger.recipes(recipe.stage))
+    if nearest is None:
+        return Finding(None, ("it never ran in this store",))
+    return Finding(None, tuple(_reasons(store, nearest, recipe, roots)))
+
+
+def _reasons(store: Store, old: Recipe, new: Recipe, roots: tuple[str, ...]) -> Iterator[str]:
+    """What differs between two recipes of a stage, in words."""
+    for change in compare_recipes(old, new):
+        match change.kind:
+            case "config":
+                yield f"{change.name} {change.old} → {change.new}"
+            case "input":
+                yield f"input {change.name} {_short(change.old)} → {_short(change.new)}"
+            case "library":
+                yield f"{change.name} {change.old} → {change.new}"
+            case "python":
+                yield f"Python {change.old} → {change.new}"
+            case "code":
+                yield from _code_reasons(store, old, roots)
+
+
+def _code_reasons(store: Store, old: Recipe, roots: tuple[str, ...]) -> Iterator[str]:
+    parts = store.code_parts(old.code)
+    if parts is None:
+        yield "its code changed"
+        return
+    for change in compare_code(parts, code_of(roots).parts):
+        verb = "is new" if change.old is None else "is gone" if change.new is None else "changed"
+        yield f"code {change.name} {verb}"
+
+
+def _short(digest: str | None) -> str:
+    return "none" if digest is None else digest[:12]

@@ -1,0 +1,87 @@
+"""The flow: every stage of a profile as a Prefect task, on Ray, with one cache."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from prefect import flow
+from prefect.futures import PrefectFuture
+from prefect.states import State
+
+from rnnsearch.flows.cluster import Cluster
+from rnnsearch.flows.console import RunConsole
+from rnnsearch.flows.dag import Stage, build
+from rnnsearch.flows.recipe import Outputs
+from rnnsearch.flows.settings import Settings, load_settings
+from rnnsearch.flows.stage import Session, as_task
+from rnnsearch.storage.runs import RunState
+from rnnsearch.storage.store import Store
+
+
+class Reproduction(NamedTuple):
+    """A run that ended: its name in the store, and what became of every stage."""
+
+    run: str
+    cached: int
+    computed: int
+    failed: Mapping[str, str]  # stage -> reason; a stage that waited for it is not listed
+    skipped: tuple[str, ...]  # stages that waited for a failed one
+
+
+@flow(name="reproduce", flow_run_name="reproduce-{profile}", validate_parameters=False)
+def reproduce(
+    profile: str = "demo",
+    overrides: Sequence[str] = (),
+    store: str = ".rnnsearch",
+    console: Any = None,  # a RunConsole; None where nobody watches, as in a deployment
+) -> Reproduction:
+    """Run a profile. Every parameter but the console is JSON, so that a deployment can carry them."""
+    settings = load_settings(profile, overrides)
+    return run_stages(settings, Store.open(store), console or RunConsole(None), profile, overrides)
+
+
+def run_stages(
+    settings: Settings, store: Store, console: RunConsole, profile: str, overrides: Sequence[str]
+) -> Reproduction:
+    """Submit every stage in order; one that fails stops what waits for it and nothing else."""
+    stages = build(settings)
+    cluster = Cluster()
+    run = store.runs.start(
+        {
+            "profile": profile,
+            "overrides": list(overrides),
+            "settings": settings.model_dump(mode="json"),
+            "stages": [stage.name for stage in stages],
+        }
+    )
+    session = Session(store=store, run=run.id, cluster=cluster, placement=settings.placement, console=console)
+    state: RunState = "cancelled"
+    try:
+        futures = _submit(stages, session)
+        states = {name: _wait(future) for name, future in futures.items()}
+        failed = {name: _reason(found) for name, found in states.items() if found.is_failed()}
+        state = "failed" if failed else "finished"
+    finally:
+        cluster.close()
+        store.runs.finish(run.id, state)
+    done = [found for found in states.values() if found.is_completed()]
+    cached = sum(found.name == "Cached" for found in done)
+    skipped = tuple(name for name, found in states.items() if found.is_pending() or found.name == "NotReady")
+    return Reproduction(run.id, cached, len(done) - cached, failed, skipped)
+
+
+def _submit(stages: Sequence[Stage], session: Session) -> Mapping[str, PrefectFuture[Outputs]]:
+    futures: dict[str, PrefectFuture[Outputs]] = {}
+    for stage in stages:
+        upstream = {name: futures[name] for name in stage.upstream()}
+        futures[stage.name] = as_task(stage, session).submit(upstream)
+    return futures
+
+
+def _wait(future: PrefectFuture[Outputs]) -> State[Outputs]:
+    future.wait()
+    return future.state
+
+
+def _reason(state: State[Outputs]) -> str:
+    error = state.result(raise_on_failure=False)
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,212 @@
+"""A profile: everything that decides what a run makes, and the placement, which decides only where.
+
+A profile is TOML: one of those shipped in `profiles/`, or a file of the user's. `--set section.key=value` changes
+single keys; the value is read as TOML, and as a plain string where it is not TOML.
+"""
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from rnnsearch.flows.sources.config import SourceConfig
+from rnnsearch.model.config import NetworkConfig, SearchConfig, TrainConfig
+from rnnsearch.pipeline.config import (
+    CleanConfig,
+    EncodeConfig,
+    EvaluateConfig,
+    Format,
+    HoldoutConfig,
+    IngestConfig,
+    LanguageModelConfig,
+    LeakageConfig,
+    SelectConfig,
+    ShortlistConfig,
+    TokenizeConfig,
+)
+
+PROFILES = Path(__file__).parent / "profiles"
+
+
+class SettingsError(ValueError):
+    """A profile or an override that cannot be used; the message says which key and what would do."""
+
+
+class Section(BaseModel):
+    """A part of the configuration: frozen, and it refuses names that it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CorpusConfig(Section):
+    """A named set of pairs: which source holds it, in which format, under which licence."""
+
+    source: str | tuple[str, ...]  # one source, or one for each side
+    format: Format
+    licence: str = ""
+    declared_pairs: int | None = Field(default=None, ge=0)  # as its publisher says; shown by `plan`
+    declared_words: int | None = Field(default=None, ge=0)  # of the target language
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources that hold the corpus."""
+        return (self.source,) if isinstance(self.source, str) else self.source
+
+
+class SystemConfig(Section):
+    """One system of the comparison: a network, its training and the length of the pairs it sees."""
+
+    network: NetworkConfig = NetworkConfig()
+    train: TrainConfig = TrainConfig()
+    max_words: int = Field(default=50, gt=0)
+    continues: str | None = None  # the system whose final state this training starts from
+    row: str = ""  # the row of the paper's Table 1 that this system stands for
+
+
+class PlacementConfig(Section):
+    """Where things run: never part of a recipe, always recorded."""
+
+    train_workers: int = Field(default=1, gt=0)
+    threads_per_worker: int = Field(default=0, ge=0)  # 0: the machine's processors, shared by the workers
+    stages_at_once: int = Field(default=1, gt=0)
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
+
+    def threads(self) -> int:
+        """Threads of each training worker."""
+        return self.threads_per_worker or max(1, (os.cpu_count() or 1) // self.train_workers)
+
+
+class Settings(Section):
+    """A whole profile."""
+
+    title: str
+    about: str = ""
+    sources: dict[str, SourceConfig]
+    corpora: dict[str, CorpusConfig]
+    ingest: IngestConfig = IngestConfig()
+    holdout: HoldoutConfig
+    clean: CleanConfig = CleanConfig()
+    leakage: LeakageConfig = LeakageConfig()
+    tokenize: TokenizeConfig = TokenizeConfig()
+    language_model: LanguageModelConfig = LanguageModelConfig()
+    select: SelectConfig | None = None  # absent: every pair that passed the gate is kept
+    shortlist: ShortlistConfig = ShortlistConfig()
+    encode: EncodeConfig = EncodeConfig()
+    systems: dict[str, SystemConfig]
+    search: SearchConfig = SearchConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    placement: PlacementConfig = PlacementConfig()
+
+    @model_validator(mode="after")
+    def _names_fit_together(self) -> Self:
+        def known(name: str, names: Iterable[str], where: str) -> None:
+            if name not in names:
+                raise ValueError(f"{where} names {name!r}, which is not among {', '.join(names) or 'none'}")
+
+        for corpus, config in self.corpora.items():
+            for source in config.sources:
+                known(source, self.sources, f"corpora.{corpus}.source")
+        held = self.holdout
+        for corpus in (*held.dev_corpora, *held.test_corpora, *((held.corpus,) if held.corpus else ())):
+            known(corpus, self.corpora, "holdout")
+        for corpus in self.select.per_corpus if self.select else ():
+            known(corpus, self.corpora, "select.per_corpus")
+        for system, chosen in self.systems.items():
+            if chosen.continues is not None:
+                known(chosen.continues, self.systems, f"systems.{system}.continues")
+                if chosen.network != self.systems[chosen.continues].network:
+                    raise ValueError(f"systems.{system} continues {chosen.continues} but its network differs")
+        return self
+
+
+def load_settings(profile: str, overrides: Iterable[str] = ()) -> Settings:
+    """Read a profile by name or by path and apply `section.key=value` overrides in order.
+
+    Relative `file:` sources are meant from the profile's folder. Raises SettingsError.
+    """
+    path = find_profile(profile)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not a TOML file: {error}") from error
+    for override in overrides:
+        _override(values, override)
+    try:
+        settings = Settings.model_validate(values)
+    except ValidationError as error:
+        raise SettingsError(_explain(profile, error)) from error
+    sources = {name: source.resolved(path.parent) for name, source in settings.sources.items()}
+    return settings.model_copy(update={"sources": sources})
+
+
+def find_profile(profile: str) -> Path:
+    """The file of a profile given by name (`demo`) or by path (`mine.toml`)."""
+    if profile.endswith(".toml") or "/" in profile:
+        path = Path(profile)
+        if not path.is_file():
+            raise SettingsError(f"there is no profile {profile}; `rnnsearch init` writes one to start from")
+        return path.resolve()
+    path = PROFILES / f"{profile}.toml"
+    if not path.is_file():
+        shipped = sorted(each.stem for each in PROFILES.glob("*.toml"))
+        raise SettingsError(
+            f"there is no profile {profile!r}{_nearest(profile, shipped)}; shipped: {', '.join(shipped)}"
+        )
+    return path
+
+
+def _override(values: dict[str, Any], override: str) -> None:
+    name, equals, text = override.partition("=")
+    keys = [key.strip() for key in name.split(".")]
+    if not equals or not all(keys):
+        raise SettingsError(f"--set {override!r} is not of the form section.key=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    place = values
+    for key in keys[:-1]:
+        place = place.setdefault(key, {})
+        if not isinstance(place, dict):
+            raise SettingsError(f"--set {override!r}: {key!r} is a value, not a section")
+    place[keys[-1]] = value
+
+
+def _explain(profile: str, error: ValidationError) -> str:
+    lines = []
+    for problem in error.errors(include_url=False):
+        place = [part for part in problem["loc"] if not (isinstance(part, str) and part in _DISCRIMINATORS)]
+        where = ".".join(str(part) for part in place)
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"{where} is not a setting{_nearest(str(place[-1]), _siblings(place[:-1]))}")
+        elif problem["type"] == "value_error":
+            lines.append(f"{where + ': ' if where else ''}{problem['ctx']['error']}")
+        else:
+            found = "" if problem["type"] == "missing" else f", found {problem['input']!r}"
+            lines.append(f"{where}: {problem['msg'][:1].lower()}{problem['msg'][1:]}{found}")
+    return f"the profile {profile} cannot be used:\n  " + "\n  ".join(lines)
+
+
+_DISCRIMINATORS = ("sqlite", "gettext", "plain", "sgml")
+
+
+def _siblings(place: Iterable[str | int]) -> Iterator[str]:
+    """The valid names beside an unknown one, found by walking the sections down to it."""
+    model: Any = Settings
+    for part in place:
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            model = model.model_fields[str(part)].annotation
+        for inner in getattr(model, "__args__", ()):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                model = inner
+    fields: Mapping[str, Any] = getattr(model, "model_fields", {})
+    yield from fields
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(names), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
