@@ -68,11 +68,10 @@ def error_rate(found: Iterable[Links], gold: Iterable[Gold]) -> float:
         raise EvaluationError(
             f"{len(ours)} alignments for {len(truth)} gold lines; give a line for each sentence"
         )
-    hits = sum(
-        len(links & truth.sure) + len(links & truth.possible)
-        for links, truth in zip(found, gold, strict=True)
-    )
-    size = sum(len(links) + len(truth.sure) for links, truth in zip(found, gold, strict=True))
+    hits = size = 0
+    for links, (sure, possible) in zip(ours, truth, strict=True):
+        hits += len(links & sure) + len(links & possible)
+        size += len(links) + len(sure)
     return 1 - hits / size if size else 0.0
 
 
@@ -96,7 +95,7 @@ def agreement(forward: Iterable[Links], backward: Iterable[Links]) -> float:
 def entropies(weights: FloatArray) -> FloatArray:
     """Entropy of each row in nats."""
     logs = np.log(np.where(weights > 0, weights, 1.0))
-    return -(weights * logs).sum(axis=1)
+    return np.asarray(-(weights * logs).sum(axis=1))
 
 
 def coverage(weights: FloatArray, low: float, high: float) -> Coverage:

@@ -61,4 +61,4 @@ def mean_by_position(rows: Sequence[Sequence[int]], longest: int) -> list[float]
         sums[: len(part)] += part
         counts[: len(part)] += 1
     reached = int((counts > 0).sum())
-    return (sums[:reached] / counts[:reached]).tolist()
+    return [float(mean) for mean in sums[:reached] / counts[:reached]]

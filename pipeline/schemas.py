@@ -16,7 +16,9 @@ PAIRS = pa.schema(
     [
         _CORPUS,
         _LINE,
-        pa.field("key", pa.string()),  # what two corpora may share, such as book:chapter:verse; null where none
+        pa.field(
+            "key", pa.string()
+        ),  # what two corpora may share, such as book:chapter:verse; null where none
         pa.field("source", pa.string(), nullable=False),
         pa.field("target", pa.string(), nullable=False),
     ],
@@ -32,7 +34,9 @@ SCORES = pa.schema(
     [
         _CORPUS,
         _LINE,
-        pa.field("in_source", pa.int64(), nullable=False),  # cross-entropies in micro-bits a token, </s> counted
+        pa.field(
+            "in_source", pa.int64(), nullable=False
+        ),  # cross-entropies in micro-bits a token, </s> counted
         pa.field("general_source", pa.int64(), nullable=False),
         pa.field("in_target", pa.int64(), nullable=False),
         pa.field("general_target", pa.int64(), nullable=False),
@@ -66,7 +70,9 @@ EXAMPLES = pa.schema(
 
 CURVE = pa.schema(
     [
-        pa.field("update", pa.int64(), nullable=False),  # updates done; a row tells of those since the row before
+        pa.field(
+            "update", pa.int64(), nullable=False
+        ),  # updates done; a row tells of those since the row before
         pa.field("loss_per_token", pa.float64()),  # nats, </s> counted; null where every update was skipped
         pa.field("loss_per_sentence", pa.float64()),
         pa.field("gradient_norm", pa.float64()),  # mean of the norms before clipping
@@ -88,12 +94,52 @@ HYPOTHESES = pa.schema(
         pa.field("source", pa.string(), nullable=False),  # tokens as given to the model, real words
         pa.field("hypothesis", pa.string(), nullable=False),  # tokens without </s>; an unknown word is [UNK]
         pa.field("cost", pa.float64(), nullable=False),  # summed -log p in nats, </s> included
-        pa.field("finished", pa.bool_(), nullable=False),  # false: no hypothesis ended, the best unfinished one
-        pa.field("fallback", pa.bool_(), nullable=False),  # true: UNK was forbidden and had to be allowed again
+        pa.field(
+            "finished", pa.bool_(), nullable=False
+        ),  # false: no hypothesis ended, the best unfinished one
+        pa.field(
+            "fallback", pa.bool_(), nullable=False
+        ),  # true: UNK was forbidden and had to be allowed again
         # row t: weights over the source words and </s> when target word t was emitted; null for models without
         pa.field("alignment", pa.list_(pa.field("element", pa.list_(pa.field("element", pa.float32()))))),
     ],
     metadata={"schema": "hypotheses", "version": "1"},
+)
+
+_BLEU_STATISTICS = pa.list_(pa.field("element", pa.int32(), nullable=False), 10)  # as `bleu` orders them
+
+SENTENCES = pa.schema(
+    [
+        _CORPUS,
+        _LINE,
+        pa.field("source", pa.string(), nullable=False),  # tokens, as all sentences below but the three texts
+        pa.field("reference", pa.string(), nullable=False),
+        pa.field("hypothesis", pa.string(), nullable=False),  # UNK allowed
+        pa.field("hypothesis_no_unk", pa.string(), nullable=False),  # UNK forbidden
+        pa.field("reference_text", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),  # the hypothesis, detokenised
+        pa.field("text_no_unk", pa.string(), nullable=False),
+        pa.field("source_words", pa.int32(), nullable=False),
+        pa.field("source_unknown", pa.int32(), nullable=False),  # words outside the shortlist
+        pa.field("source_rarest", pa.int32(), nullable=False),  # rank of the rarest word: see `subsets.Words`
+        pa.field("reference_unknown", pa.int32(), nullable=False),
+        pa.field("output_unknown", pa.int32(), nullable=False),  # [UNK] in the hypothesis
+        pa.field("statistics", _BLEU_STATISTICS, nullable=False),
+        pa.field("statistics_no_unk", _BLEU_STATISTICS, nullable=False),
+        pa.field("stutters", pa.int32(), nullable=False),  # words that end a phrase said twice in a row
+        pa.field("reference_stutters", pa.int32(), nullable=False),
+        pa.field("finished", pa.bool_(), nullable=False),
+        pa.field("finished_no_unk", pa.bool_(), nullable=False),
+        pa.field("fallback", pa.bool_(), nullable=False),  # UNK had to be allowed again
+        # of the alignment, null for systems without: entropies in micro-nats a target word; the extreme sums of
+        # its rows over the source, in millionths; source words with little attention in all, and with much
+        pa.field("entropies", pa.list_(pa.field("element", pa.int32(), nullable=False))),
+        pa.field("least_weight", pa.int32()),
+        pa.field("most_weight", pa.int32()),
+        pa.field("dropped_words", pa.int32()),
+        pa.field("repeated_words", pa.int32()),
+    ],
+    metadata={"schema": "sentences", "version": "1"},
 )
 
 EOS_ID = 0

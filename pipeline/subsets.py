@@ -25,7 +25,9 @@ class Range(NamedTuple):
 
     def holds(self, values: IntArray) -> Mask:
         """Where `values` lie in the range."""
-        return (values >= self.low) & (values <= (np.iinfo(np.int64).max if self.high is None else self.high))
+        highest = np.iinfo(np.int64).max if self.high is None else self.high
+        inside: Mask = (values >= self.low) & (values <= highest)
+        return inside
 
 
 class Words(NamedTuple):
@@ -33,7 +35,7 @@ class Words(NamedTuple):
 
     total: IntArray
     unknown: IntArray  # words outside the shortlist
-    rarest: IntArray  # largest rank, from 0; the size of the shortlist if a word is unknown, -1 without words
+    rarest: IntArray  # largest rank, from 1; shortlist size + 1 if a word is unknown; 0 without words
 
 
 def look_up(sentences: pa.Array, shortlist: pa.Table) -> Words:
@@ -41,17 +43,14 @@ def look_up(sentences: pa.Array, shortlist: pa.Table) -> Words:
     empty = pc.equal(sentences, "").to_numpy(zero_copy_only=False)
     split = pc.split_pattern(sentences, " ")
     lengths = pc.list_value_length(split).to_numpy(zero_copy_only=False)
-    size = shortlist.num_rows
-    ranks = pc.fill_null(pc.index_in(split.flatten(), value_set=column(shortlist, "word")), size)
+    outside = shortlist.num_rows
+    found = pc.index_in(split.flatten(), value_set=column(shortlist, "word"))
+    ranks = pc.fill_null(found, outside).to_numpy().astype(np.int64) + 1
     row = np.repeat(np.arange(len(empty)), lengths)
-    rarest = np.full(len(empty), -1, np.int64)
-    np.maximum.at(rarest, row, ranks.to_numpy().astype(np.int64))
-    unknown = np.bincount(row[ranks.to_numpy() == size], minlength=len(empty))
-    return Words(
-        np.where(empty, 0, lengths).astype(np.int64),
-        np.where(empty, 0, unknown).astype(np.int64),
-        np.where(empty, -1, rarest),
-    )
+    rarest = np.zeros(len(empty), np.int64)
+    np.maximum.at(rarest, row, ranks)
+    unknown = np.bincount(row[ranks > outside], minlength=len(empty))
+    return Words(*(np.where(empty, 0, values).astype(np.int64) for values in (lengths, unknown, rarest)))
 
 
 def without_unknown(source_unknown: IntArray, reference_unknown: IntArray) -> Mask:
@@ -59,17 +58,17 @@ def without_unknown(source_unknown: IntArray, reference_unknown: IntArray) -> Ma
     return (source_unknown == 0) & (reference_unknown == 0)
 
 
-def bins(bounds: Sequence[int]) -> tuple[Range, ...]:
-    """Ranges that end at `bounds`, from 1 on, and one more above the last."""
-    lows = (1, *(bound + 1 for bound in bounds))
+def bins(bounds: Sequence[int], first: int = 1) -> tuple[Range, ...]:
+    """Ranges that end at `bounds`, from `first` on, and one more above the last."""
+    lows = (first, *(bound + 1 for bound in bounds))
     return tuple(Range(low, high) for low, high in zip(lows, (*bounds, None), strict=True))
 
 
 def at_least(bounds: Sequence[int]) -> tuple[Range, ...]:
-    """Every value, then the values above each of `bounds`: Figure 2 read as "at least so long"."""
+    """Every value from 1 on, then those above each of `bounds`: Figure 2 read as "at least so long"."""
     return tuple(Range(low, None) for low in (1, *(bound + 1 for bound in bounds)))
 
 
 def at_most(bounds: Sequence[int]) -> tuple[Range, ...]:
-    """The values up to each of `bounds`, then every value: Figure 2 read as "up to so long"."""
+    """The values from 1 to each of `bounds`, then every value: Figure 2 read as "up to so long"."""
     return tuple(Range(1, high) for high in (*bounds, None))
