@@ -1,0 +1,334 @@
+"""All that a report shows, as plain values: what `gather` fills in and the renderers draw.
+
+Everything here can be written as JSON. `None` and empty tuples mean "not run" or "not known"; a renderer
+shows that and never fails. BLEU is on a scale of 0 to 100, likelihoods are in nats, durations in seconds,
+shares between 0 and 1. `evidence` fields hold the `id` of an `Evidence`, or "" where there is none.
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+
+from rnnsearch.flows.report.text import CONTROLS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A value with its bootstrap interval of 95 %, where one was computed."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A further score of a subset, with its signature."""
+
+    name: str
+    value: float
+    signature: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsetScore:
+    """The scores of one system on one subset of the test set."""
+
+    subset: str  # "all", "no-unk" (UNK forbidden), "no-unk-allowed" (same sentences, UNK allowed)
+    sentences: int
+    bleu: Estimate  # tokenised, as multi-bleu.perl
+    signature: str = ""
+    brevity: float | None = None  # brevity penalty
+    ratio: float | None = None  # hypothesis tokens per reference token
+    metrics: tuple[Metric, ...] = ()
+    evidence: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthBin:
+    """BLEU of the sentences whose source has `low` to `high` words (`high` None: no limit)."""
+
+    low: int
+    high: int | None
+    sentences: int
+    bleu: Estimate
+
+    @property
+    def label(self) -> str:
+        """The range in words, such as `11–20` or `> 60`."""
+        return f"{self.low}–{self.high}" if self.high is not None else f"> {self.low - 1}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Behaviour:
+    """How a system's translations look, apart from their score. Rates are between 0 and 1."""
+
+    unknown_output: float | None = None  # share of [UNK] among output tokens
+    unknown_source: float | None = None
+    unknown_reference: float | None = None
+    repetition: float | None = None  # share of sentences that repeat an n-gram
+    fallbacks: int | None = None  # sentences where UNK was forbidden and had to be allowed again
+    unfinished: int | None = None  # sentences where no hypothesis ended
+    evidence: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """One training in the columns of Table 2."""
+
+    updates: int | None = None
+    epochs: float | None = None
+    hours: float | None = None
+    device: str = ""
+    train_nll: float | None = None  # nats per sentence
+    dev_nll: float | None = None  # nats per sentence, best
+    parameters: int | None = None
+    tokens_per_second: float | None = None  # target tokens
+    evidence: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """One row of a learning curve; losses in nats per target token."""
+
+    update: int
+    train_loss: float | None = None
+    dev_loss: float | None = None
+    gradient_norm: float | None = None  # before clipping
+    clipped_share: float | None = None  # of the updates since the row before
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A setting in which a system differs from the paper."""
+
+    name: str
+    paper: str
+    ours: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """One trained model, or an external one whose output was scored."""
+
+    name: str
+    kind: str = ""  # rnnsearch, rnnencdec, luong; "" for an external one
+    max_words: int | None = None  # length limit of its training pairs
+    paper_row: str | None = None  # the row of the paper's Table 1 that it reproduces
+    external: bool = False
+    scores: tuple[SubsetScore, ...] = ()
+    by_length: tuple[LengthBin, ...] = ()
+    cumulative: tuple[LengthBin, ...] = ()  # all sentences of up to `high` words
+    behaviour: Behaviour = Behaviour()
+    training: Training | None = None
+    curve: tuple[CurvePoint, ...] = ()
+    settings: tuple[Setting, ...] = ()
+
+    def score(self, subset: str) -> SubsetScore | None:
+        """The scores on this subset, None where it was not run."""
+        return next((s for s in self.scores if s.subset == subset), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A paired test of two systems on the same sentences."""
+
+    subset: str
+    first: str
+    second: str
+    difference: float  # BLEU of the first less that of the second
+    p_value: float
+    samples: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropped:
+    """So many pairs left for this reason."""
+
+    reason: str
+    pairs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowStep:
+    """What was left after one step, and why the others went."""
+
+    name: str
+    pairs: int | None  # None: not run
+    dropped: tuple[Dropped, ...] = ()
+    evidence: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusFlow:
+    """The way of one corpus from raw to training pairs."""
+
+    corpus: str
+    steps: tuple[FlowStep, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """Sentence lengths: `counts[k]` sentences have k words; the last entry counts all longer ones too."""
+
+    label: str
+    counts: tuple[int, ...]
+    mean: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aligned:
+    """A translated test sentence with its soft alignment. `weights[t][s]`: target down, source across."""
+
+    system: str
+    corpus: str
+    line: int
+    source: tuple[str, ...]  # with </s> at the end
+    target: tuple[str, ...]
+    reference: str
+    weights: tuple[tuple[float, ...], ...]  # rows sum to 1
+    unknown_free: bool = False  # source and reference without unknown words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendering:
+    """One system's translation of a sentence."""
+
+    system: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongSentence:
+    """A long test sentence beside its translations, as Table 3."""
+
+    corpus: str
+    line: int
+    words: int
+    source: str
+    reference: str
+    translations: tuple[Rendering, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageCost:
+    """What a stage cost in this run, or would have cost."""
+
+    stage: str
+    seconds: float | None
+    cached: bool
+    device: str = ""
+    evidence: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A claim of the paper, checked. `verdict`: holds, near, differs or not run."""
+
+    claim: str
+    paper: str
+    found: str
+    verdict: str
+    band: str  # what would count as holding
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """An artifact: one named output of a stage."""
+
+    name: str
+    digest: str
+    files: int | None = None
+    rows: int | None = None
+    size: int | None = None  # bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """A named input of a stage and the stage that made it (its evidence `id`)."""
+
+    name: str
+    digest: str
+    made_by: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """One stage of the run, with all that decided its output and what was seen."""
+
+    id: str
+    stage: str
+    key: str  # of the recipe
+    code: str
+    attempt: int | None = None
+    cached: bool = False
+    outputs: tuple[Output, ...] = ()
+    inputs: tuple[Input, ...] = ()
+    config: str = ""  # JSON, indented
+    versions: str = ""  # Python and the libraries of the recipe
+    placement: str = ""  # JSON
+    observations: str = ""  # JSON
+    adopted: str = ""  # why an older attempt stands for this key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Departure:
+    """A place where we do other than the paper, from an `ours:` comment."""
+
+    where: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """A set of pairs that was used: train, dev or test."""
+
+    role: str
+    corpora: tuple[str, ...]
+    pairs: int | None
+    evidence: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportData:
+    """A whole report."""
+
+    profile: str
+    run: str
+    state: str = ""
+    source_language: str = "en"
+    target_language: str = "fr"
+    datasets: tuple[Dataset, ...] = ()
+    systems: tuple[System, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    flows: tuple[CorpusFlow, ...] = ()
+    lengths: tuple[Lengths, ...] = ()
+    aligned: tuple[Aligned, ...] = ()
+    long_sentences: tuple[LongSentence, ...] = ()
+    costs: tuple[StageCost, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    departures: tuple[Departure, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    missing: tuple[str, ...] = ()  # what could not be read, in words
+
+    @property
+    def best(self) -> System | None:
+        """Our system with the highest BLEU on all test sentences."""
+        ours = [s for s in self.systems if not s.external and s.score("all") is not None]
+        return max(ours, key=_bleu_on_all, default=None)
+
+    def dataset(self, role: str) -> Dataset | None:
+        """The set with this role."""
+        return next((d for d in self.datasets if d.role == role), None)
+
+
+def _bleu_on_all(system: System) -> float:
+    score = system.score("all")
+    return score.bleu.value if score else float("-inf")
+
+
+def to_json(report: ReportData) -> str:
+    """The report as JSON: keys sorted, French readable, direction marks and their like as \\u escapes."""
+    text = json.dumps(dataclasses.asdict(report), ensure_ascii=False, sort_keys=True, indent=1)
+    # Such a character can only stand inside a string, where the escape means the same.
+    return "".join(f"\\u{ord(c):04x}" if c in CONTROLS else c for c in text) + "\n"
