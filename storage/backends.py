@@ -1,0 +1,445 @@
+"""Where bytes lie: the contract of a backend, and the local folder.
+
+Two primitives carry all safety. `create_exclusive` makes a name once: of many racers one wins. `replace_if`
+changes a name only while it still holds the version that the caller saw. All else is immutable blobs, of which
+equal names hold equal bytes. Names are relative, with `/` between their parts.
+"""
+
+import contextlib
+import fcntl
+import itertools
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple, Protocol
+
+from rnnsearch.storage.digests import Digest, hash_bytes, hash_file
+from rnnsearch.storage.errors import MissingError, StoreError, VanishedError, explained
+from rnnsearch.storage.processes import current_process, life_of, parse_token
+
+TEMPORARY = "tmp"
+"""Folder of unfinished writes and of pins; a file's name there begins with the token of the process that owns it."""
+
+_LOCK_SECONDS = 30.0  # a replacement takes milliseconds; whoever holds its lock for longer has been stopped
+_PIECE = 1 << 20  # bytes copied at a time
+
+
+class FileState(NamedTuple):
+    """What is known of a file without reading it."""
+
+    size: int  # bytes
+    fingerprint: str  # another one whenever the file may have changed: mtime, ctime and inode, or an ETag
+
+
+class Versioned(NamedTuple):
+    """Bytes and the version that `replace_if` asks for."""
+
+    data: bytes
+    version: str
+
+
+class Backend(Protocol):
+    """A place for named bytes. All methods raise StoreError where the place fails."""
+
+    @property
+    def location(self) -> str:
+        """How `Store.open` finds this place again."""
+
+    @property
+    def cache(self) -> Path:
+        """A folder of this host, outside of what is stored: may be lost at any time. It may not exist yet."""
+
+    def create_exclusive(self, name: str, data: bytes) -> bool:
+        """Make `name` hold `data` if there is no such name; of many racers exactly one gets True."""
+
+    def replace_if(self, name: str, data: bytes, expected: str) -> str | None:
+        """Replace `name` if its version is `expected`; the new version, or None (also if it is missing).
+
+        A version stands for content: who must tell A-B-A from A writes a counter into the data.
+        """
+
+    def read(self, name: str) -> bytes:
+        """The bytes of `name`; MissingError if it is not there."""
+
+    def read_versioned(self, name: str) -> Versioned | None:
+        """The bytes and the version of `name`, or None."""
+
+    def read_many(self, names: Sequence[str]) -> list[bytes | None]:
+        """The bytes of each name, None for a missing one."""
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write an immutable blob, whole or not at all; replaces what is there."""
+
+    def put_file(self, name: str, path: Path, digest: Digest) -> None:
+        """Write an immutable blob from a local file; StoreError if the file's bytes are not those of `digest`."""
+
+    def fetch(self, name: str, destination: Path) -> None:
+        """Copy a blob into a new local file."""
+
+    def local_path(self, name: str) -> Path | None:
+        """The local file of a name, or None where there is none."""
+
+    def digest(self, name: str) -> Digest:
+        """The digest of the bytes as they are now; MissingError if there are none."""
+
+    def stat(self, name: str) -> FileState | None:
+        """Size and fingerprint, or None if it is not there."""
+
+    def names(self, prefix: str) -> list[str]:
+        """All names inside the folder `prefix`, at any depth, sorted."""
+
+    def children(self, prefix: str) -> list[str]:
+        """The first parts of the names inside the folder `prefix`, without the prefix, sorted."""
+
+    def move(self, name: str, to: str) -> bool:
+        """Give a blob another name, replacing it; False if it was not there."""
+
+    def delete(self, name: str) -> bool:
+        """Remove a name; False if it was not there."""
+
+    def sweep(self) -> list[str]:
+        """Remove what dead processes of this host left unfinished; the names removed."""
+
+
+def check_name(name: str) -> str:
+    """The name itself; StoreError if it could leave the store."""
+    parts = PurePosixPath(name).parts
+    if not name or name.startswith("/") or ".." in parts or "/".join(parts) != name:
+        raise StoreError(f"{name!r} is no name in a store: expected relative parts with one / between them")
+    return name
+
+
+def is_left_over(name: str) -> bool:
+    """Whether a file of the folder of temporaries belongs to a process that is known to be dead."""
+    owner = parse_token(PurePosixPath(name).name.split(".")[0])
+    return owner is not None and life_of(owner) == "dead"
+
+
+class LocalBackend:
+    """A folder, which may be shared over the network; the file system needs hard links and locks.
+
+    fsspec's local "create" mode lets two racers win, so files are written aside, flushed to the disk, and linked.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Take an existing folder; MissingError if there is none."""
+        self._root = root
+        self._counter = itertools.count()
+        try:
+            self._identity = _folder_identity(root)
+        except FileNotFoundError:
+            raise MissingError(f"there is no folder {root}; create it, or name another store") from None
+        except OSError as error:
+            raise explained(error, f"look at {root}") from error
+
+    @property
+    def location(self) -> str:
+        """The folder's path."""
+        return str(self._root)
+
+    @property
+    def cache(self) -> Path:
+        """A folder inside the store, one a host."""
+        return self._root / "local" / current_process().host
+
+    def create_exclusive(self, name: str, data: bytes) -> bool:
+        """Make `name` hold `data` if there is no such name; of many racers exactly one gets True."""
+        target = self._path(name)
+        with self._failing(f"create {target}"), self._temporary() as temporary:
+            _write(temporary, data)
+            self._make_folder(target.parent)
+            try:
+                target.hardlink_to(temporary)
+            except FileExistsError:
+                # Over NFS the answer to a first, successful link may be lost and the link tried again.
+                if temporary.stat().st_nlink != 2:
+                    return False
+            _flush_folder(target.parent)
+        return True
+
+    def replace_if(self, name: str, data: bytes, expected: str) -> str | None:
+        """Replace `name` if its version is `expected`; the new version, or None."""
+        target = self._path(name)
+        with (
+            self._failing(f"replace {target}"),
+            self._temporary() as temporary,
+            _locked(target) as descriptor,
+        ):
+            if descriptor is None or hash_bytes(_read_descriptor(descriptor)) != expected:
+                return None
+            _write(temporary, data)
+            temporary.replace(target)
+            _flush_folder(target.parent)
+        return hash_bytes(data)
+
+    def read(self, name: str) -> bytes:
+        """The bytes of `name`; MissingError if it is not there."""
+        path = self._path(name)
+        with self._failing(f"read {path}"):
+            try:
+                return path.read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                self._check_root()
+                raise MissingError(f"{path} is missing") from None
+
+    def read_versioned(self, name: str) -> Versioned | None:
+        """The bytes and the version of `name`, or None."""
+        try:
+            data = self.read(name)
+        except MissingError:
+            return None
+        return Versioned(data, hash_bytes(data))
+
+    def read_many(self, names: Sequence[str]) -> list[bytes | None]:
+        """The bytes of each name, None for a missing one."""
+        found: list[bytes | None] = []
+        for name in names:
+            try:
+                found.append(self.read(name))
+            except MissingError:
+                found.append(None)
+        return found
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write an immutable blob, whole or not at all; replaces what is there."""
+        target = self._path(name)
+        with self._failing(f"write {target}"), self._temporary() as temporary:
+            _write(temporary, data)
+            self._place(temporary, target)
+
+    def put_file(self, name: str, path: Path, digest: Digest) -> None:
+        """Write an immutable blob from a local file; StoreError if the file's bytes are not those of `digest`."""
+        target = self._path(name)
+        with self._failing(f"write {target}"), self._temporary() as temporary:
+            with path.open("rb") as source, temporary.open("xb") as file:
+                while piece := source.read(_PIECE):
+                    file.write(piece)
+                _flush(file.fileno())
+            if hash_file(temporary) != digest:
+                raise StoreError(
+                    f"{path} changed while it was being stored; store it again when it is finished"
+                )
+            self._place(temporary, target)
+
+    def fetch(self, name: str, destination: Path) -> None:
+        """Copy a blob into a new local file."""
+        path = self._path(name)
+        with self._failing(f"copy {path} to {destination}"):
+            try:
+                source = path.open("rb")
+            except FileNotFoundError:
+                self._check_root()
+                raise MissingError(f"{path} is missing") from None
+            with source, destination.open("xb") as file:
+                while piece := source.read(_PIECE):
+                    file.write(piece)
+
+    def local_path(self, name: str) -> Path | None:
+        """The local file of a name."""
+        return self._path(name)
+
+    def digest(self, name: str) -> Digest:
+        """The digest of the bytes as they are now; MissingError if there are none."""
+        path = self._path(name)
+        with self._failing(f"read {path}"):
+            try:
+                return hash_file(path)
+            except (FileNotFoundError, NotADirectoryError):
+                self._check_root()
+                raise MissingError(f"{path} is missing") from None
+
+    def stat(self, name: str) -> FileState | None:
+        """Size and fingerprint, or None if it is not there."""
+        path = self._path(name)
+        with self._failing(f"look at {path}"):
+            try:
+                state = path.stat()
+            except (FileNotFoundError, NotADirectoryError):
+                self._check_root()
+                return None
+        return FileState(state.st_size, f"{state.st_mtime_ns}-{state.st_ctime_ns}-{state.st_ino}")
+
+    def names(self, prefix: str) -> list[str]:
+        """All names inside the folder `prefix`, at any depth, sorted."""
+        found: list[str] = []
+        waiting = [prefix]
+        while waiting:
+            folder = waiting.pop()
+            for name, is_folder in self._entries(folder):
+                (waiting if is_folder else found).append(f"{folder}/{name}")
+        return sorted(found)
+
+    def children(self, prefix: str) -> list[str]:
+        """The first parts of the names inside the folder `prefix`, without the prefix, sorted."""
+        return sorted(name for name, _ in self._entries(prefix))
+
+    def move(self, name: str, to: str) -> bool:
+        """Give a blob another name, replacing it; False if it was not there."""
+        source, target = self._path(name), self._path(to)
+        with self._failing(f"move {source} to {target}"):
+            self._make_folder(target.parent)
+            try:
+                source.replace(target)
+            except FileNotFoundError:
+                return False
+            _flush_folder(target.parent)
+            _flush_folder(source.parent)
+        return True
+
+    def delete(self, name: str) -> bool:
+        """Remove a name; False if it was not there."""
+        path = self._path(name)
+        with self._failing(f"delete {path}"):
+            try:
+                path.unlink()
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+        return True
+
+    def sweep(self) -> list[str]:
+        """Remove what dead processes of this host left unfinished; the names removed."""
+        left = [f"{TEMPORARY}/{name}" for name in self.children(TEMPORARY) if is_left_over(name)]
+        return [name for name in left if self.delete(name)]
+
+    def _path(self, name: str) -> Path:
+        return self._root / check_name(name)
+
+    def _entries(self, folder: str) -> list[tuple[str, bool]]:
+        path = self._path(folder) if folder else self._root
+        with self._failing(f"list {path}"):
+            try:
+                with os.scandir(path) as entries:
+                    return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+            except (FileNotFoundError, NotADirectoryError):
+                self._check_root()
+                return []
+
+    @contextlib.contextmanager
+    def _temporary(self) -> Iterator[Path]:
+        """A path for an unfinished file; what is there at the end is removed."""
+        self._check_root()
+        folder = self._root / TEMPORARY
+        self._make_folder(folder)
+        path = folder / f"{current_process().token()}.{next(self._counter)}"
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _place(self, temporary: Path, target: Path) -> None:
+        temporary.chmod(temporary.stat().st_mode & ~0o222)
+        self._make_folder(target.parent)
+        temporary.replace(target)
+        _flush_folder(target.parent)
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make a folder inside the root, and never the root itself: if that is gone, a mount may be."""
+        missing = []
+        while folder != self._root and not folder.is_dir():
+            missing.append(folder)
+            folder = folder.parent
+        self._check_root()
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True)
+            _flush_folder(path.parent)
+
+    def _check_root(self) -> None:
+        try:
+            present = _folder_identity(self._root) == self._identity
+        except OSError:
+            present = False
+        if not present:
+            raise VanishedError(
+                f"the store's folder {self._root} vanished, or another one is in its place; "
+                "mount it or bring it back, then run again: what was finished is kept"
+            )
+
+    @contextlib.contextmanager
+    def _failing(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            self._check_root()
+            raise explained(error, doing) from error
+        except OSError as error:
+            raise explained(error, doing) from error
+
+
+def _folder_identity(folder: Path) -> tuple[int, int]:
+    state = folder.stat()
+    return state.st_dev, state.st_ino
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+        _flush(file.fileno(), file.flush)
+
+
+def _flush(descriptor: int, buffered: object = None) -> None:
+    if callable(buffered):
+        buffered()
+    os.fsync(descriptor)
+
+
+def _flush_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read_descriptor(descriptor: int) -> bytes:
+    pieces = []
+    while piece := os.read(descriptor, _PIECE):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[int | None]:
+    """Hold the lock of the file that now has this path, as a descriptor; None if there is no such file.
+
+    The lock is on the file, and the file is replaced: so after waiting one looks whether it is still the one.
+    The kernel frees the lock of a holder that dies.
+    """
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            yield None
+            return
+        try:
+            _wait_for_lock(descriptor, path, deadline)
+            if _still_there(path, descriptor):
+                yield descriptor
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _wait_for_lock(descriptor: int, path: Path, deadline: float) -> None:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise StoreError(
+                    f"{path} has been locked for {_LOCK_SECONDS:.0f} s; a process that was stopped may hold it: "
+                    "end or continue it (`fuser` names it)"
+                ) from None
+            time.sleep(0.005)
+        else:
+            return
+
+
+def _still_there(path: Path, descriptor: int) -> bool:
+    try:
+        now = path.stat()
+    except FileNotFoundError:
+        return False
+    held = os.fstat(descriptor)
+    return (now.st_dev, now.st_ino) == (held.st_dev, held.st_ino)

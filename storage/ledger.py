@@ -1,0 +1,295 @@
+"""For each recipe its attempts, append-only: what came out, where it ran, what was seen.
+
+`ledger/<stage>/<key>/recipe.json` and beside it numbered records. A record is an attempt, an adoption (the attempt
+of another key stands for this one), or takes an earlier one back. The same class keeps the recipes of shards, whose
+outputs are blobs and not artifacts, under another folder that fans out by the key's first two digits.
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+from urllib.parse import quote, unquote
+
+from rnnsearch.storage.backends import Backend
+from rnnsearch.storage.digests import Digest, canonical_json, hash_bytes, is_digest
+from rnnsearch.storage.errors import DamagedError, StoreError
+from rnnsearch.storage.recipes import Recipe, parse_recipe
+from rnnsearch.storage.records import seal, unseal
+
+_RECIPE = "recipe.json"
+
+Withdrawal = Literal["undone", "collected"]
+
+
+class Adoption(NamedTuple):
+    """Why an attempt of another key stands for this one."""
+
+    key: Digest
+    number: int
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One execution of a recipe."""
+
+    key: Digest
+    number: int  # from 1
+    recipe: Recipe
+    outputs: Mapping[str, Digest]  # by output name: artifacts, or blobs in the ledger of shards
+    rows: Mapping[str, int] = field(default_factory=dict)  # by output name, of tables
+    placement: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # where it ran: workers, threads, device, kernels
+    observations: Mapping[str, Any] = field(default_factory=dict)  # seconds, tokens/s, hosts, memory
+    environment: Mapping[str, Any] = field(default_factory=dict)  # versions, host, commit
+    recorded: float = 0.0  # seconds since 1970 by the writer's clock: for display and order, never trusted
+    adopted: Adoption | None = None
+    withdrawn: Withdrawal | None = None
+
+    @property
+    def stage(self) -> str:
+        """The stage."""
+        return self.recipe.stage
+
+
+class Ledger:
+    """The attempts of one store."""
+
+    def __init__(self, backend: Backend, folder: str, *, fan_out: bool = False) -> None:
+        """Keep records below `folder`."""
+        self._backend = backend
+        self._folder = folder
+        self._fan_out = fan_out
+        self._recipes: dict[tuple[str, Digest], Recipe] = {}  # they never change
+
+    def record(
+        self,
+        recipe: Recipe,
+        outputs: Mapping[str, Digest],
+        *,
+        rows: Mapping[str, int] | None = None,
+        placement: Mapping[str, Any] | None = None,
+        observations: Mapping[str, Any] | None = None,
+        environment: Mapping[str, Any] | None = None,
+    ) -> Attempt:
+        """Append an attempt; to be called last, when all its outputs are stored."""
+        return self._append(
+            Attempt(
+                key=recipe.key,
+                number=0,
+                recipe=recipe,
+                outputs=dict(outputs),
+                rows=dict(rows or {}),
+                placement=dict(placement or {}),
+                observations=dict(observations or {}),
+                environment=dict(environment or {}),
+                recorded=time.time(),
+            )
+        )
+
+    def adopt(self, recipe: Recipe, attempt: Attempt, why: str) -> Attempt:
+        """Let an attempt of an older key of the same stage stand for `recipe`; StoreError if it cannot."""
+        if attempt.stage != recipe.stage:
+            raise StoreError(
+                f"an attempt of {attempt.stage} cannot stand for {recipe.stage}; name one of {recipe.stage}"
+            )
+        if attempt.key == recipe.key:
+            raise StoreError(f"{recipe.stage} has the same recipe already; there is nothing to adopt")
+        if not why.strip():
+            raise StoreError(
+                "an adoption needs a reason: say with --why what makes the old result good for the new recipe"
+            )
+        adoption = Adoption(attempt.key, attempt.number, why)
+        return self._append(
+            replace(attempt, key=recipe.key, recipe=recipe, adopted=adoption, recorded=time.time())
+        )
+
+    def undo(self, key: Digest, stage: str, why: str = "") -> Attempt:
+        """Take back the adoption that now stands for `key`; StoreError if none does."""
+        attempt = self.latest(key, stage)
+        if attempt is None or attempt.adopted is None:
+            raise StoreError(f"no adoption stands for {stage} {key[:12]}; there is nothing to undo")
+        self._withdraw(attempt, "undone", why)
+        return attempt
+
+    def withdraw_collected(self, attempt: Attempt) -> None:
+        """Note that gc deleted an attempt's outputs: it no longer stands, and its absence is no damage."""
+        self._withdraw(attempt, "collected", "")
+
+    def attempts(self, key: Digest, stage: str | None = None) -> list[Attempt]:
+        """All attempts of a key, oldest first, with those taken back; without `stage` every stage is looked at."""
+        for name in self.stages() if stage is None else [stage]:
+            if found := self._load(name, key):
+                return found
+        return []
+
+    def latest(self, key: Digest, stage: str | None = None) -> Attempt | None:
+        """The newest attempt of a key that stands."""
+        standing = [attempt for attempt in self.attempts(key, stage) if attempt.withdrawn is None]
+        return standing[-1] if standing else None
+
+    def attempt(self, key: Digest, number: int, stage: str | None = None) -> Attempt | None:
+        """The attempt of this number."""
+        return next((attempt for attempt in self.attempts(key, stage) if attempt.number == number), None)
+
+    def stages(self) -> list[str]:
+        """The stages that have attempts, sorted."""
+        return sorted(_stage_of(name) for name in self._backend.children(self._folder))
+
+    def keys(self, stage: str) -> list[Digest]:
+        """The keys of a stage, sorted."""
+        folder = f"{self._folder}/{_folder_of(stage)}"
+        names = self._backend.children(folder)
+        if self._fan_out:
+            names = [name for part in names for name in self._backend.children(f"{folder}/{part}")]
+        return [Digest(name) for name in names if is_digest(name)]
+
+    def recipes(self, stage: str) -> list[Recipe]:
+        """The recipes of a stage, in order of their keys; damaged ones are left out."""
+        return [recipe for _, recipe in self._recipes_of(stage, self.keys(stage))]
+
+    def history(self, stage: str) -> list[Attempt]:
+        """Every attempt of a stage, oldest first by the writers' clocks."""
+        keys = [
+            key for key, _ in self._recipes_of(stage, self.keys(stage))
+        ]  # all read at once, then remembered
+        return sorted(
+            (attempt for key in keys for attempt in self._load(stage, key)),
+            key=lambda attempt: (attempt.recorded, attempt.key, attempt.number),
+        )
+
+    def find(self, prefix: str) -> list[Attempt]:
+        """The latest attempts of keys that begin with `prefix`."""
+        found = [
+            self.latest(key, stage)
+            for stage in self.stages()
+            for key in self.keys(stage)
+            if key.startswith(prefix)
+        ]
+        return [attempt for attempt in found if attempt is not None]
+
+    def damaged(self) -> list[str]:
+        """Names of records that are not as they were written."""
+        bad = []
+        names = self._backend.names(self._folder)
+        for name, data in zip(names, self._backend.read_many(names), strict=True):
+            if name.endswith(f"/{_RECIPE}"):
+                good = data is None or hash_bytes(data) == name.split("/")[-2]
+            else:
+                good = data is None or _is_sealed(data, name)
+            if not good:
+                bad.append(name)
+        return bad
+
+    def delete(self, key: Digest, stage: str) -> None:
+        """Remove a key with all its records: for shards, whose ledger is only a memory of work done."""
+        folder = self._key_folder(stage, key)
+        for name in reversed(self._backend.children(folder)):  # the recipe last
+            self._backend.delete(f"{folder}/{name}")
+
+    def _withdraw(self, attempt: Attempt, kind: Withdrawal, why: str) -> None:
+        body = {"kind": kind, "number": attempt.number, "why": why, "recorded": time.time()}
+        self._append_record(attempt.stage, attempt.key, body)
+
+    def _append(self, attempt: Attempt) -> Attempt:
+        folder = self._key_folder(attempt.stage, attempt.key)
+        data = canonical_json(attempt.recipe.to_json())
+        name = f"{folder}/{_RECIPE}"
+        if not self._backend.create_exclusive(name, data) and self._backend.read(name) != data:
+            self._backend.put(name, data)  # it was damaged: the key says what it must be
+        body = {
+            "kind": "attempt",
+            "outputs": attempt.outputs,
+            "rows": attempt.rows,
+            "placement": attempt.placement,
+            "observations": attempt.observations,
+            "environment": attempt.environment,
+            "recorded": attempt.recorded,
+            "adopted": None if attempt.adopted is None else attempt.adopted._asdict(),
+        }
+        return replace(attempt, number=self._append_record(attempt.stage, attempt.key, body), withdrawn=None)
+
+    def _append_record(self, stage: str, key: Digest, body: Mapping[str, Any]) -> int:
+        folder = self._key_folder(stage, key)
+        data = seal(body)
+        number = max((_number(name) for name in self._backend.children(folder)), default=0) + 1
+        while not self._backend.create_exclusive(f"{folder}/{number:05}.json", data):
+            number += 1
+        return number
+
+    def _load(self, stage: str, key: Digest) -> list[Attempt]:
+        folder = self._key_folder(stage, key)
+        names = [name for name in self._backend.children(folder) if _number(name)]
+        if not names:
+            return []
+        recipes = self._recipes_of(stage, [key])
+        if not recipes:
+            return []
+        attempts: dict[int, Attempt] = {}
+        for name, data in zip(
+            names, self._backend.read_many([f"{folder}/{name}" for name in names]), strict=True
+        ):
+            try:
+                body = unseal(data or b"", f"{folder}/{name}")
+            except DamagedError:
+                continue  # as if it were not there: the stage runs again; `verify` names it
+            number = _number(name)
+            if body["kind"] == "attempt":
+                attempts[number] = _parse_attempt(key, number, recipes[0][1], body)
+            elif body["number"] in attempts:
+                attempts[body["number"]] = replace(attempts[body["number"]], withdrawn=body["kind"])
+        return list(attempts.values())
+
+    def _recipes_of(self, stage: str, keys: Sequence[Digest]) -> list[tuple[Digest, Recipe]]:
+        unread = [key for key in keys if (stage, key) not in self._recipes]
+        names = [f"{self._key_folder(stage, key)}/{_RECIPE}" for key in unread]
+        for key, data in zip(unread, self._backend.read_many(names), strict=True):
+            if data is not None and hash_bytes(data) == key:
+                self._recipes[stage, key] = parse_recipe(json.loads(data))
+        return [(key, self._recipes[stage, key]) for key in keys if (stage, key) in self._recipes]
+
+    def _key_folder(self, stage: str, key: Digest) -> str:
+        fan = f"{key[:2]}/" if self._fan_out else ""
+        return f"{self._folder}/{_folder_of(stage)}/{fan}{key}"
+
+
+def _parse_attempt(key: Digest, number: int, recipe: Recipe, body: Mapping[str, Any]) -> Attempt:
+    adopted = body["adopted"]
+    return Attempt(
+        key=key,
+        number=number,
+        recipe=recipe,
+        outputs=body["outputs"],
+        rows=body["rows"],
+        placement=body["placement"],
+        observations=body["observations"],
+        environment=body["environment"],
+        recorded=body["recorded"],
+        adopted=None if adopted is None else Adoption(**adopted),
+    )
+
+
+def _is_sealed(data: bytes, name: str) -> bool:
+    try:
+        unseal(data, name)
+    except DamagedError:
+        return False
+    return True
+
+
+def _number(name: str) -> int:
+    """The number of a record's file name, or 0 if it is none."""
+    stem = name.removesuffix(".json")
+    return int(stem) if stem.isdigit() else 0
+
+
+def _folder_of(stage: str) -> str:
+    """A stage's folder: `/` becomes a dot, and what a file name or an S3 key may not hold is escaped."""
+    return ".".join(quote(part, safe="").replace(".", "%2E") for part in stage.split("/"))
+
+
+def _stage_of(folder: str) -> str:
+    return "/".join(unquote(part) for part in folder.split("."))

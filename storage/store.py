@@ -1,0 +1,215 @@
+"""The store: everything of `storage` behind one door."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from rnnsearch.storage.artifacts import Artifact, FileEntry, make_manifest, parse_manifest
+from rnnsearch.storage.backends import TEMPORARY, Backend, LocalBackend
+from rnnsearch.storage.blobs import Blob, Blobs
+from rnnsearch.storage.code import CodeDigest
+from rnnsearch.storage.digests import Digest, canonical_json, hash_file
+from rnnsearch.storage.errors import DamagedError, MissingError, StoreError, explained
+from rnnsearch.storage.leases import Leases
+from rnnsearch.storage.ledger import Ledger
+from rnnsearch.storage.parquet import ROWS_PER_GROUP, read_table, write_table
+from rnnsearch.storage.processes import current_process
+from rnnsearch.storage.runs import Runs
+from rnnsearch.storage.seen import Seen
+
+LAYOUT = 1
+"""Version of the layout of names inside a store."""
+
+_LAYOUT_NAME = "store.json"
+
+
+class Store:
+    """Blobs, artifacts, the ledgers of stages and of shards, runs and leases of one place.
+
+    A store may be pickled: it opens itself again where it is unpickled.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        """Use a backend whose layout has been checked; `Store.open` is the way in."""
+        self.backend = backend
+        self.blobs = Blobs(backend, Seen(backend.cache / "seen"))
+        self.ledger = Ledger(backend, "ledger")
+        self.shards = Ledger(backend, "shards", fan_out=True)
+        self.runs = Runs(backend)
+        self.leases = Leases(backend)
+
+    def __reduce__(self) -> tuple[Callable[[str], "Store"], tuple[str]]:
+        """Pickle as the location."""
+        return Store.open, (self.location,)
+
+    @property
+    def location(self) -> str:
+        """What `Store.open` takes."""
+        return self.backend.location
+
+    @staticmethod
+    def open(location: str | Path, *, create: bool = True) -> "Store":
+        """Open the store at a folder or `s3://bucket/prefix`, and make it if there is none and `create`.
+
+        StoreError if it cannot be, if the place holds something else, or a layout that this version does not know.
+        """
+        backend = open_backend(location, create=create)
+        _check_layout(backend, create=create)
+        with contextlib.suppress(StoreError):  # a store that we may only read
+            backend.sweep()
+        return Store(backend)
+
+    def put_bytes(self, data: bytes) -> Blob:
+        """Store bytes."""
+        return self.blobs.put_bytes(data)
+
+    def put_file(self, path: Path) -> Blob:
+        """Store a copy of a local file."""
+        return self.blobs.put_file(path)
+
+    def put_table(self, table: pa.Table, row_group_size: int = ROWS_PER_GROUP) -> Blob:
+        """Store a table as Parquet: equal rows of equal schema give equal digests."""
+        return self.blobs.put_bytes(write_table(table, row_group_size))
+
+    def get_bytes(self, digest: Digest) -> bytes:
+        """The bytes of a blob, verified; MissingError or DamagedError."""
+        return self.blobs.get_bytes(digest)
+
+    def get_table(self, digest: Digest) -> pa.Table:
+        """The table of a blob, verified; MissingError or DamagedError."""
+        return read_table(self.blobs.get_bytes(digest))
+
+    def local_file(self, digest: Digest) -> Path:
+        """A read-only local file with the bytes of a blob, verified."""
+        return self.blobs.local_file(digest)
+
+    def write_artifact(self, files: Iterable[FileEntry]) -> Artifact:
+        """Store the manifest of these files, whose blobs are stored already."""
+        manifest = make_manifest(files)
+        self.blobs.put_bytes(manifest.data)
+        return manifest.artifact
+
+    def read_artifact(self, digest: Digest) -> Artifact:
+        """The artifact of this digest; MissingError or DamagedError."""
+        return parse_manifest(digest, self.blobs.get_bytes(digest))
+
+    def local_folder(self, digest: Digest) -> Path:
+        """An artifact laid out as a folder of read-only files, verified; links to the blobs where that can be."""
+        artifact = self.read_artifact(digest)
+        folder = self.backend.cache / "folders" / digest
+        if folder.is_dir() and _holds(folder, artifact):
+            return folder
+        files = {entry.path: self.blobs.local_file(entry.digest) for entry in artifact.files}
+        try:
+            _lay_out(files, folder)
+        except OSError as error:
+            raise explained(error, f"lay out artifact {digest[:12]} at {folder}") from error
+        return folder
+
+    def intact(self, digest: Digest) -> bool:
+        """Whether an artifact can be used: its manifest and every blob are there, as they were last verified.
+
+        Looks at presence, size and fingerprint, and hashes what has another fingerprint than remembered.
+        """
+        if not self.blobs.intact(digest):
+            return False
+        try:
+            artifact = self.read_artifact(digest)
+        except (MissingError, DamagedError):
+            return False
+        return all(self.blobs.intact(entry.digest, entry.size) for entry in artifact.files)
+
+    def put_code(self, code: CodeDigest) -> None:
+        """Store the parts of a code digest, so that a later `plan` can say which of them changed."""
+        self.blobs.put_bytes(canonical_json(dict(code.parts)))
+
+    def code_parts(self, digest: Digest) -> Mapping[str, str] | None:
+        """The parts of a code digest, or None if they were not stored."""
+        try:
+            return dict(json.loads(self.blobs.get_bytes(digest)))
+        except (MissingError, DamagedError):
+            return None
+
+
+def open_backend(location: str | Path, *, create: bool) -> Backend:
+    """The backend of a location; a local folder is made if `create`."""
+    text = str(location)
+    scheme, mark, rest = text.partition("://")
+    if mark and scheme == "s3":
+        # Inside the function: s3fs is an optional dependency, and slow to import for all who have a folder.
+        from rnnsearch.storage.s3 import S3Backend  # noqa: PLC0415
+
+        return S3Backend(rest)
+    if mark and scheme != "file":
+        raise StoreError(f"{text} is no place for a store; give a folder or s3://bucket/prefix")
+    root = Path(rest if mark else text).expanduser().absolute()
+    if create:
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise StoreError(f"{root} is a file; a store is a folder") from None
+        except OSError as error:
+            raise explained(error, f"make the store's folder {root}") from error
+    return LocalBackend(root)
+
+
+def _check_layout(backend: Backend, *, create: bool) -> None:
+    """Write the layout's version into an empty place, or check the one that is there."""
+    try:
+        data = backend.read(_LAYOUT_NAME)
+    except MissingError:
+        others = [name for name in backend.children("") if name not in {TEMPORARY, "local"}]
+        if others or not create:
+            found = f"it holds {others[0]}" if others else "it is empty"
+            raise StoreError(
+                f"{backend.location} is no store: {found} and has no {_LAYOUT_NAME}; name an empty folder, "
+                "or mount the store"
+            ) from None
+        backend.create_exclusive(_LAYOUT_NAME, canonical_json({"layout": LAYOUT}))
+        data = backend.read(_LAYOUT_NAME)
+    try:
+        layout = json.loads(data)["layout"]
+    except (ValueError, KeyError, TypeError):
+        raise DamagedError(
+            f'{backend.location}/{_LAYOUT_NAME} is damaged; write {{"layout": {LAYOUT}}} into it'
+        ) from None
+    if layout != LAYOUT:
+        raise StoreError(
+            f"{backend.location} has layout {layout}, this version of rnnsearch knows {LAYOUT}; "
+            "use the version that made it, or another store"
+        )
+
+
+def _holds(folder: Path, artifact: Artifact) -> bool:
+    """Whether a folder has just the artifact's files."""
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    wanted = {entry.path for entry in artifact.files}
+    return there == wanted and all(hash_file(folder / entry.path) == entry.digest for entry in artifact.files)
+
+
+def _lay_out(files: Mapping[str, Path], folder: Path) -> None:
+    """Fill a folder, whole or not at all."""
+    suffix = hashlib.sha256(os.urandom(8)).hexdigest()[:8]
+    building = folder.with_name(f"{folder.name}.{current_process().token()}.{suffix}")
+    try:
+        for path, source in files.items():
+            target = building / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                target.hardlink_to(source)
+            except OSError:  # another file system
+                shutil.copyfile(source, target)
+                target.chmod(0o444)
+        building.mkdir(parents=True, exist_ok=True)  # an artifact without files
+        if folder.exists():
+            shutil.move(folder, building.with_name(f"{building.name}.old"))
+            shutil.rmtree(building.with_name(f"{building.name}.old"))
+        building.rename(folder)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
