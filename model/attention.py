@@ -27,10 +27,10 @@ class Alignment(nn.Module):
         """Return U_a h_j + b_a, (…, A): it does not depend on i, so it is made once per sentence."""
         return functional.linear(annotations, self.Ua, self.ba)
 
-    def scores(self, state_BKN: Tensor, keys_BSA: Tensor) -> Tensor:
-        """Return the energies e, (B, k, S)."""
+    def forward(self, state_BKN: Tensor, keys_BSA: Tensor, mask_BS: Tensor) -> Tensor:
+        """Return alpha, (B, k, S), exactly 0 where `mask_BS` is false."""
         query_BKA = functional.linear(state_BKN, self.Wa)
-        return torch.tanh(query_BKA.unsqueeze(2) + keys_BSA.unsqueeze(1)) @ self.va
+        return masked_softmax(torch.tanh(query_BKA.unsqueeze(2) + keys_BSA.unsqueeze(1)) @ self.va, mask_BS)
 
 
 class DotAlignment(nn.Module):
@@ -45,9 +45,9 @@ class DotAlignment(nn.Module):
         """Return P h_j, (…, N), once per sentence."""
         return functional.linear(annotations, self.P)
 
-    def scores(self, state_BKN: Tensor, keys_BSN: Tensor) -> Tensor:
-        """Return the energies e, (B, k, S)."""
-        return state_BKN @ keys_BSN.transpose(1, 2)
+    def forward(self, state_BKN: Tensor, keys_BSN: Tensor, mask_BS: Tensor) -> Tensor:
+        """Return alpha, (B, k, S), exactly 0 where `mask_BS` is false."""
+        return masked_softmax(state_BKN @ keys_BSN.transpose(1, 2), mask_BS)
 
 
 def masked_softmax(scores_BKS: Tensor, mask_BS: Tensor) -> Tensor:

@@ -4,9 +4,11 @@ Shapes: B sentences, S source positions, M = m embedding, N = n units, H = 2n (n
 """
 
 import torch
-from rnnsearch.model.gated_unit import GatedUnit
 from torch import Tensor, nn
 from torch.nn import functional
+
+from rnnsearch.model.gated_unit import GatedUnit
+from rnnsearch.model.kernels import Kernels, Precision
 
 
 class Encoder(nn.Module):
@@ -23,21 +25,12 @@ class Encoder(nn.Module):
         self.enc_f = GatedUnit(embedding, units, gate_biases=gate_biases)
         self.enc_b = GatedUnit(embedding, units, gate_biases=gate_biases) if backward else None
 
-    def forward(self, source_SB: Tensor, mask_SB: Tensor) -> Tensor:
+    def forward(self, kernels: Kernels, precision: Precision, source_SB: Tensor, mask_SB: Tensor) -> Tensor:
         """Return the annotations, (S, B, H)."""
         embedding_SBM = functional.embedding(source_SB, self.E_src) + self.b_emb_src
-        directions = [_scan(self.enc_f, embedding_SBM, mask_SB, reverse=False)]
-        if self.enc_b is not None:
-            directions.append(_scan(self.enc_b, embedding_SBM, mask_SB, reverse=True))
-        return torch.cat(directions, dim=-1)
-
-
-def _scan(unit: GatedUnit, inputs_SBM: Tensor, mask_SB: Tensor, *, reverse: bool) -> Tensor:
-    projected_SBG = unit.project(inputs_SBM)
-    length, sentences, _ = projected_SBG.shape
-    state_BN = projected_SBG.new_zeros(sentences, unit.units)
-    states = [state_BN] * length
-    for j in reversed(range(length)) if reverse else range(length):
-        state_BN = torch.where(mask_SB[j, :, None], unit.step(projected_SBG[j], state_BN), state_BN)
-        states[j] = state_BN
-    return torch.stack(states)
+        initial_BN = embedding_SBM.new_zeros(source_SB.shape[1], self.enc_f.units)
+        forward_SBN = self.enc_f.scan(kernels, precision, embedding_SBM, mask_SB, initial_BN)
+        if self.enc_b is None:
+            return forward_SBN
+        backward_SBN = self.enc_b.scan(kernels, precision, embedding_SBM, mask_SB, initial_BN, reverse=True)
+        return torch.cat([forward_SBN, backward_SBN], dim=-1)

@@ -1,8 +1,9 @@
 """The first values of the parameters (App. B.1)."""
 
 import torch
-from rnnsearch.model.network import Network
 from torch import Tensor
+
+from rnnsearch.model.network import Network
 
 _ATTENTION_STD = 0.001  # W_a and U_a
 _STD = 0.01  # embeddings, W_s and everything else

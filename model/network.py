@@ -8,14 +8,19 @@ A = n' alignment units, H the size of an annotation (2n; n for RNNencdec), K tar
 from typing import NamedTuple
 
 import torch
-from rnnsearch.model.attention import Alignment, DotAlignment, masked_softmax
-from rnnsearch.model.batch import Batch
-from rnnsearch.model.config import NetworkConfig
-from rnnsearch.model.encoder import Encoder
-from rnnsearch.model.gated_unit import GatedUnit
-from rnnsearch.model.readout import Readout
 from torch import Tensor, nn
 from torch.nn import functional
+
+from rnnsearch.model.affine import affine
+from rnnsearch.model.attention import Alignment, DotAlignment
+from rnnsearch.model.batch import Batch
+from rnnsearch.model.config import NetworkConfig
+from rnnsearch.model.decoder import search_softly
+from rnnsearch.model.encoder import Encoder
+from rnnsearch.model.gated_unit import GatedUnit
+from rnnsearch.model.kernels import Kernels, Precision, kernels_for
+from rnnsearch.model.loss import WordLoss, word_loss
+from rnnsearch.model.readout import Readout
 
 NO_WORD = -1  # y_0: there is no start symbol, the first word is predicted from a zero vector (PAPER 1.2)
 
@@ -63,6 +68,16 @@ class Scores(NamedTuple):
     annotations_SBH: Tensor
 
 
+class _Taught(NamedTuple):
+    """What the readout and the reader of `Scores` need of a batch."""
+
+    states_TBN: Tensor
+    contexts_TBH: Tensor
+    alphas_TBS: Tensor | None
+    previous_TBM: Tensor  # E y_{i-1}
+    annotations_SBH: Tensor
+
+
 class Network(nn.Module):
     """The network of a `NetworkConfig`, all parameters zero until `initialize` or a checkpoint fills them."""
 
@@ -88,7 +103,7 @@ class Network(nn.Module):
 
     def encode(self, source_SB: Tensor, source_mask_SB: Tensor) -> Memory:
         """Read the source sentences."""
-        annotations_SBH = self.encoder(source_SB, source_mask_SB)
+        annotations_SBH = self.encoder(self._kernels(), self._precision(), source_SB, source_mask_SB)
         annotations_BSH = annotations_SBH.transpose(0, 1).contiguous()
         if self.alignment is None:
             context_BH = annotations_BSH[:, -1]
@@ -118,7 +133,10 @@ class Network(nn.Module):
             state_BKN = self.dec.step(self.dec.project(embedding_BKM), state_BKN, context_BKH)
             if order == "main":
                 read_BKN = state_BKN
-        logits_BKV = self.readout(read_BKN, embedding_BKM, context_BKH)
+        features_BKL = self.readout.features(
+            self._kernels(), self._precision(), read_BKN, embedding_BKM, context_BKH
+        )
+        logits_BKV = functional.linear(features_BKL, self.readout.output, self.readout.b_out)
         return Prediction(logits_BKV, alphas_BKS, Carry(state_BKN, context_BKH))
 
     def advance(self, carry: Carry, word_BK: Tensor) -> Tensor:
@@ -128,32 +146,80 @@ class Network(nn.Module):
         return self.dec.step(self.dec.project(self._embed(word_BK)), carry.state_BKN, carry.context_BKH)
 
     def scores(self, batch: Batch) -> Scores:
-        """Return what the network makes of each target word, given those before it."""
-        memory = self.encode(batch.source_SB, batch.source_mask_SB)
-        state_BKN = self.start(memory)
-        previous_BK = torch.full_like(batch.target_TB[0], NO_WORD).unsqueeze(1)
-        log_probs, alphas, contexts, states = [], [], [], [state_BKN.squeeze(1)]
-        for word_B, mask_B in zip(batch.target_TB, batch.target_mask_TB, strict=True):
-            word_BK = word_B.unsqueeze(1)
-            prediction = self.predict(memory, state_BKN, previous_BK)
-            moved_BKN = self.advance(prediction.carry, word_BK)
-            state_BKN = torch.where(mask_B[:, None, None], moved_BKN, state_BKN)
-            log_prob_B = prediction.logits_BKV.log_softmax(-1).gather(2, word_BK[..., None])[:, 0, 0]
-            log_probs.append(torch.where(mask_B, log_prob_B, 0.0))
-            if prediction.alphas_BKS is not None:
-                alphas.append(prediction.alphas_BKS.squeeze(1))
-            contexts.append(prediction.carry.context_BKH.squeeze(1))
-            states.append(state_BKN.squeeze(1))
-            previous_BK = word_BK
-        alphas_TBS = torch.stack(alphas) if alphas else None
-        annotations_SBH = memory.annotations_BSH.transpose(0, 1)
+        """Return what the network makes of each target word, given those before it; without gradient."""
+        with torch.no_grad():
+            kernels, precision = self._kernels(), self._precision()
+            taught = self._teach(kernels, precision, batch)
+            nll_R = self._word_loss(kernels, precision, batch, taught).nll_R
+        log_probs_TB = torch.zeros_like(batch.target_mask_TB, dtype=nll_R.dtype)
+        log_probs_TB[batch.target_mask_TB] = -nll_R
         return Scores(
-            torch.stack(log_probs), alphas_TBS, torch.stack(contexts), torch.stack(states), annotations_SBH
+            log_probs_TB, taught.alphas_TBS, taught.contexts_TBH, taught.states_TBN, taught.annotations_SBH
         )
 
-    def loss(self, batch: Batch, precision: str = "float32") -> Tensor:
-        """Return the negative log-likelihood of the batch in nats, summed over its target words."""
-        return -self.scores(batch).log_probs_TB.sum()
+    def loss(self, batch: Batch, precision: Precision = "float32") -> Tensor:
+        """Return the negative log-likelihood of the batch in nats, summed over its target words.
+
+        `precision` is that of the products; bfloat16 leaves sums, weights and all else in float32. A network in
+        float64 has its own.
+        """
+        kernels = self._kernels()
+        precision = self._precision() if precision != "bfloat16" else precision
+        return self._word_loss(kernels, precision, batch, self._teach(kernels, precision, batch)).total
+
+    def _kernels(self) -> Kernels:
+        return kernels_for(self.E_trg.device)
+
+    def _precision(self) -> Precision:
+        return "float64" if self.E_trg.dtype == torch.float64 else "float32"
+
+    def _teach(self, kernels: Kernels, precision: Precision, batch: Batch) -> "_Taught":
+        """Lead the decoder along the target words."""
+        annotations_SBH = self.encoder(kernels, precision, batch.source_SB, batch.source_mask_SB)
+        summary_BN = (
+            annotations_SBH[-1] if self.alignment is None else annotations_SBH[0, :, self.config.units :]
+        )
+        initial_BN = torch.tanh(affine(kernels, precision, self.bs, summary_BN, self.Ws))
+        embedding_TBM = functional.embedding(batch.target_TB, self.E_trg) + self.b_emb_trg
+        previous_TBM = torch.cat([torch.zeros_like(embedding_TBM[:1]), embedding_TBM[:-1]])
+        late = self.config.decoder_order == "groundhog" and self.config.kind != "luong"
+        inputs_TBM = embedding_TBM if late else previous_TBM
+        mask_TB = batch.target_mask_TB
+        if isinstance(self.alignment, Alignment):
+            keys_SBA = affine(kernels, precision, self.alignment.ba, annotations_SBH, self.alignment.Ua)
+            searched = search_softly(
+                kernels, precision, self.dec, self.alignment, inputs_TBM, mask_TB, initial_BN, keys_SBA,
+                annotations_SBH, batch.source_mask_SB,
+            )  # fmt: skip
+            return _Taught(*searched, previous_TBM, annotations_SBH)
+        constant_BG = None if self.dec.C is None else affine(kernels, precision, None, summary_BN, self.dec.C)
+        moved_TBN = self.dec.scan(kernels, precision, inputs_TBM, mask_TB, initial_BN, constant_BG)
+        states_TBN = torch.cat([initial_BN[None], moved_TBN])
+        if self.alignment is None:
+            contexts_TBH = summary_BN.expand(len(mask_TB), -1, -1)
+            return _Taught(states_TBN, contexts_TBH, None, previous_TBM, annotations_SBH)
+        keys_SBN = affine(kernels, precision, None, annotations_SBH, self.alignment.P)
+        alphas_BTS = self.alignment(
+            moved_TBN.transpose(0, 1), keys_SBN.transpose(0, 1), batch.source_mask_SB.t()
+        )
+        contexts_TBH = (alphas_BTS @ annotations_SBH.transpose(0, 1)).transpose(0, 1)
+        return _Taught(states_TBN, contexts_TBH, alphas_BTS.transpose(0, 1), previous_TBM, annotations_SBH)
+
+    def _word_loss(self, kernels: Kernels, precision: Precision, batch: Batch, taught: "_Taught") -> WordLoss:
+        """Weigh the words that are not padding."""
+        after = self.config.kind == "luong" or self.config.decoder_order == "main"
+        states_TBN = taught.states_TBN[1:] if after else taught.states_TBN[:-1]
+        rows = batch.target_mask_TB.flatten().nonzero().squeeze(1)
+        features_RL = self.readout.features(
+            kernels,
+            precision,
+            *(
+                part.flatten(0, 1).index_select(0, rows)
+                for part in (states_TBN, taught.previous_TBM, taught.contexts_TBH)
+            ),
+        )
+        words_R = batch.target_TB.flatten().index_select(0, rows)
+        return word_loss(kernels, precision, features_RL, self.readout.output, self.readout.b_out, words_R)
 
     def _embed(self, word_BK: Tensor) -> Tensor:
         embedding_BKM = functional.embedding(word_BK.clamp(min=0), self.E_trg) + self.b_emb_trg
@@ -166,5 +232,5 @@ class Network(nn.Module):
                     "a memory without keys and without a context is of another network; encode again"
                 )
             return None, memory.context_BH.unsqueeze(1).expand(-1, state_BKN.shape[1], -1)
-        alphas_BKS = masked_softmax(self.alignment.scores(state_BKN, memory.keys_BSA), memory.mask_BS)
+        alphas_BKS = self.alignment(state_BKN, memory.keys_BSA, memory.mask_BS)
         return alphas_BKS, alphas_BKS @ memory.annotations_BSH

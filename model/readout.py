@@ -3,9 +3,13 @@
 Shapes: N = n units, M = m embedding, H context, L = l maxout units, K words.
 """
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
+
+from rnnsearch.model.affine import affine
+from rnnsearch.model.kernels import Kernels, Precision
 
 
 class Readout(nn.Module):
@@ -30,18 +34,15 @@ class Readout(nn.Module):
         self.Wo2 = None if rank is None else nn.Parameter(torch.zeros(words, rank))
         self.b_out = nn.Parameter(torch.zeros(words))
 
-    def features(self, state: Tensor, embedding: Tensor, context: Tensor) -> Tensor:
+    def features(
+        self, kernels: Kernels, precision: Precision, state: Tensor, embedding: Tensor, context: Tensor
+    ) -> Tensor:
         """Return what the last matrix sees: t, or W_o1 t where W_o is factored."""
-        pairs = functional.linear(state, self.Uo, self.bo)
-        pairs = pairs + functional.linear(embedding, self.Vo) + functional.linear(context, self.Co)
-        maxout = pairs.unflatten(-1, (-1, 2)).amax(dim=-1)
-        return maxout if self.Wo1 is None else functional.linear(maxout, self.Wo1)
+        pairs = affine(kernels, precision, self.bo, state, self.Uo, embedding, self.Vo, context, self.Co)
+        maxout = pairs.view(*pairs.shape[:-1], -1, 2).amax(dim=-1)
+        return maxout if self.Wo1 is None else affine(kernels, precision, None, maxout, self.Wo1)
 
     @property
     def output(self) -> Tensor:
         """The last matrix, one row a word."""
-        return self.Wo if self.Wo2 is None else self.Wo2
-
-    def forward(self, state: Tensor, embedding: Tensor, context: Tensor) -> Tensor:
-        """Return the logits, (…, K)."""
-        return functional.linear(self.features(state, embedding, context), self.output, self.b_out)
+        return cast(Tensor, self.Wo if self.Wo2 is None else self.Wo2)
