@@ -1,0 +1,204 @@
+"""Training on Ray (Ray Train V2): the driver's side. The loop itself is in `training.py`."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import ray
+import ray.train
+from ray.exceptions import RayError
+from ray.train.torch import TorchConfig
+from ray.train.v2.api.config import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+from ray.train.v2.api.exceptions import TrainingFailedError
+from ray.train.v2.torch.torch_trainer import TorchTrainer
+
+from rnnsearch.flows.training import train_worker
+from rnnsearch.flows.training_job import Ending, TrainingJob, TrainOutcome, Workers
+from rnnsearch.flows.training_saves import CURVE, MODEL, OBSERVATIONS, STATE
+from rnnsearch.model.step import TrainingError
+
+Progress = Callable[[Mapping[str, Any]], None]
+
+_TAIL_SECONDS = 0.5  # between looks for messages of the workers
+_STOP_SECONDS = 1.0  # between looks for a request to stop
+_RAY_SETTINGS = {
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",  # 2 by default: how soon an end or a death is seen
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "86400",  # other stages may hold the processors for long
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # one process less: SIGTERM already makes a checkpoint
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+    "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING": "0",
+    "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING": "0",
+}
+_terminated = threading.Event()  # in a worker's process: SIGTERM has come
+
+
+class TrainingStopped(RuntimeError):  # noqa: N818 - nothing went wrong
+    """A training that was asked to stop and left a checkpoint; the same request again goes on from there."""
+
+
+def train_system(job: TrainingJob, progress: Progress = lambda message: None) -> TrainOutcome:
+    """Run a training on the Ray cluster that this process is connected to, and return its outputs.
+
+    A job that an earlier epoch finished is returned as it is; otherwise the newest whole checkpoint of `workdir` and
+    `earlier` is gone on from. `progress` gets messages with an `event`: `start`, `update`, `row` (of the curve) or
+    `end`. It may be called from any thread, which is not the caller's.
+
+    Raises TrainingError where the training cannot go on, and TrainingStopped where it was asked to stop.
+    """
+    for folder in (job.workdir, *job.earlier):
+        if (done := folder / job.finished.name).is_dir():
+            return _outcome(done)
+    _check_cluster(job)
+    job.workdir.mkdir(parents=True, exist_ok=True)
+    for name, value in _RAY_SETTINGS.items():
+        os.environ.setdefault(name, value)  # from where Ray Train takes them, and hands them to its workers
+    with _told(job.messages, progress):
+        try:
+            result: Any = _trainer(job).fit()
+        except (TrainingFailedError, RayError) as error:
+            raise TrainingError(
+                f"the training {job.name} could not be kept running ({job.lost_workers} failures of workers are "
+                f"repaired); at last: {error}"
+            ) from error
+    ending: Ending = result.return_value
+    if ending.how == "stopped":
+        raise TrainingStopped(
+            f"the training was asked to stop and did after update {ending.update}; its checkpoint is in "
+            f"{job.checkpoints}: run again to go on"
+        )
+    if ending.how == "failed":
+        raise TrainingError(ending.message)
+    return _outcome(job.finished)
+
+
+def request_stop(job: TrainingJob) -> None:
+    """Make a running training stop after its update, with a checkpoint; `train_system` then raises TrainingStopped."""
+    job.stop_request.touch()
+
+
+def _trainer(job: TrainingJob) -> TorchTrainer:
+    on_gpu = job.device == "cuda"
+    return TorchTrainer(
+        _run_worker,
+        train_loop_config={"job": job},
+        torch_config=_ProcessGroup(backend="nccl" if on_gpu else "gloo"),
+        scaling_config=ScalingConfig(
+            num_workers=job.workers, use_gpu=on_gpu, resources_per_worker=_resources(job)
+        ),
+        run_config=RunConfig(
+            name=job.name,
+            storage_path=str((job.workdir / "ray").absolute()),
+            failure_config=FailureConfig(
+                max_failures=job.lost_workers, controller_failure_limit=job.lost_workers
+            ),
+            logging_config=LoggingConfig(log_level="ERROR"),
+        ),
+    )
+
+
+def _run_worker(config: dict[str, Any]) -> Ending:
+    """The training function of every worker; runs in a thread of the worker's process."""
+    job: TrainingJob = config["job"]
+    context = ray.train.get_context()
+    looked = 0.0
+
+    def stopping() -> bool:
+        nonlocal looked
+        if _terminated.is_set():
+            return True
+        if time.monotonic() - looked < _STOP_SECONDS:
+            return False
+        looked = time.monotonic()
+        return job.stop_request.exists()
+
+    workers = Workers(rank=context.get_world_rank(), size=context.get_world_size(), stopping=stopping)
+    return train_worker(job, workers)
+
+
+@dataclass
+class _ProcessGroup(TorchConfig):
+    """A process group where there is more than one worker, and SIGTERM as a request to stop in each of them."""
+
+    @property
+    def backend_cls(self) -> type:
+        return _Backend
+
+
+class _Backend(TorchConfig().backend_cls):  # type: ignore[misc]
+    def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
+        worker_group.execute(_listen)  # in the main thread of each worker, which may set signal handlers
+        if len(worker_group) > 1:
+            super().on_start(worker_group, backend_config)
+
+    def on_shutdown(self, worker_group: Any, backend_config: TorchConfig) -> None:
+        if len(worker_group) > 1:
+            super().on_shutdown(worker_group, backend_config)
+
+
+def _listen() -> None:
+    def note(number: int, frame: FrameType | None) -> None:
+        _terminated.set()
+
+    signal.signal(signal.SIGTERM, note)
+
+
+def _resources(job: TrainingJob) -> dict[str, float]:
+    resources = {"CPU": float(job.threads)}
+    if job.device == "cuda":
+        resources["GPU"] = 1.0
+    return resources
+
+
+def _check_cluster(job: TrainingJob) -> None:
+    """Ray would wait for ever for what the cluster does not have."""
+    has: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    for name, each in _resources(job).items():
+        if has.get(name, 0.0) < each * job.workers:
+            raise TrainingError(
+                f"the training needs {each * job.workers:g} {name} ({job.workers} workers of {each:g}), the Ray "
+                f"cluster has {has.get(name, 0.0):g}; lower train_workers or threads_per_worker, or add nodes"
+            )
+
+
+@contextmanager
+def _told(messages: Path, progress: Progress) -> Iterator[None]:
+    """Hand every message that appears in a file from now on to `progress`."""
+    messages.touch()
+    ended = threading.Event()
+
+    def tail() -> None:
+        with messages.open() as lines:
+            lines.seek(0, os.SEEK_END)
+            line = ""
+            while True:
+                last_look = ended.is_set()
+                while part := lines.readline():
+                    line += part
+                    if line.endswith("\n"):
+                        progress(json.loads(line))
+                        line = ""
+                if last_look:
+                    return
+                ended.wait(_TAIL_SECONDS)
+
+    thread = threading.Thread(target=tail, name="training messages", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _outcome(folder: Path) -> TrainOutcome:
+    observations = json.loads((folder / OBSERVATIONS).read_text())
+    return TrainOutcome(folder / MODEL, folder / STATE, folder / CURVE, observations)

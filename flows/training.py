@@ -1,0 +1,247 @@
+"""The training loop that every worker runs: equal batches in, equal decisions; the first worker writes."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+import torch
+
+from rnnsearch.flows.training_data import (
+    Examples,
+    Shared,
+    Sides,
+    ahead,
+    dev_batches,
+    shared_batches,
+    sides,
+)
+from rnnsearch.flows.training_job import Ending, TrainingJob, Workers
+from rnnsearch.flows.training_log import Curve, Messenger, Watch
+from rnnsearch.flows.training_saves import Saves
+from rnnsearch.model.batch import Batch
+from rnnsearch.model.checkpoint import Found, Snapshot, Tensors
+from rnnsearch.model.initialization import initialize
+from rnnsearch.model.network import Network
+from rnnsearch.model.step import Trainer, TrainingError
+
+_DEV_POSITIONS = 51  # dev batches hold `batch` sentences of 50 words and </s>, and fewer of longer ones
+
+
+class DevLoss(NamedTuple):
+    """Loss of the dev set, in nats summed over its tokens."""
+
+    loss: float
+    tokens: int  # </s> counted
+    sentences: int
+
+
+def train_worker(job: TrainingJob, workers: Workers) -> Ending:
+    """Train until the job is finished, one worker is asked to stop, or the training cannot go on.
+
+    All workers of a job call it, and all return the same. What is whole in `workdir` and in the `earlier`
+    folders is gone on from and never done again. An error that only this worker may have met is raised.
+    """
+    if workers.agree(job.finished.is_dir()):
+        return Ending("finished", job.train.updates)
+    torch.set_num_threads(job.threads)
+    torch.manual_seed(job.train.seed)
+    try:
+        return _Training(job, workers).run()
+    except TrainingError as error:
+        return Ending("failed", 0, str(error))
+
+
+def dev_loss(trainer: Trainer, dev: Sides, workers: Workers) -> DevLoss:
+    """Loss of the whole dev set; each of its batches is computed by one of the workers.
+
+    Batches and the order of their sum do not depend on the number of workers, so neither does the result
+    (PAPER trap 19).
+    """
+    batch = trainer.config.batch
+    cuts = dev_batches(dev, batch, batch * _DEV_POSITIONS)
+    device = trainer.flat.parameters_P.device
+    losses = torch.zeros(len(cuts), dtype=torch.float64, device=device)
+    with torch.no_grad():
+        for number in range(workers.rank, len(cuts), workers.size):
+            part = _moved(dev.batch(cuts[number]), device)
+            losses[number] = trainer.network.loss(part, trainer.config.precision)
+    if workers.sum is not None:
+        workers.sum(losses)
+    tokens = sum(len(row) + 1 for row in dev.target)
+    return DevLoss(math.fsum(losses.tolist()), tokens, len(dev.target))
+
+
+class _Training:
+    def __init__(self, job: TrainingJob, workers: Workers) -> None:
+        self.job, self.workers, self.config = job, workers, job.train
+        self.watch, self.curve = Watch(), Curve()
+        self.update = 0
+        self.best_loss, self.best_update = math.inf, 0  # of dev, per token
+        self.best: Tensors | None = None  # the parameters then; the first worker has them
+        with self.watch.timed("start"):
+            self.device = torch.device(job.device)
+            self.examples = Examples(job.examples, job.shard_rows)
+            self.dev = _read_dev(job)
+            network = Network(job.network, job.source_size, job.target_size)
+            initialize(network, self.config.seed)
+            dtype = torch.float64 if self.config.precision == "float64" else torch.float32
+            self.trainer = Trainer(network.to(self.device, dtype), self.config, workers.sum)
+            first = workers.rank == 0
+            self.saves = Saves(job) if first else None
+            self.messenger = Messenger(job) if first else None
+            self._resume()
+
+    def run(self) -> Ending:
+        """Make the updates that are missing and write the outputs."""
+        placement = {"device": self.device.type, "workers": self.workers.size, "threads": self.job.threads}
+        self._say("start", {"update": self.update, "updates": self.config.updates, **placement})
+        try:
+            with ahead(self._batches()) as feed:
+                while self.update < self.config.updates:
+                    with self.watch.timed("feeding"):
+                        shared = next(feed)
+                    if self._learn(shared) and self.update < self.config.updates:
+                        self._save()
+                        return Ending("stopped", self.update)
+                    if self.update == self.config.updates or self.update % self.config.checkpoint_every == 0:
+                        self._save()
+            if self.saves is not None:
+                self.saves.finish(self._snapshot(), self.curve, self._observations(placement))
+            self._say("end", {"update": self.update, **self._observations(placement)})
+            return Ending("finished", self.update)
+        finally:
+            if self.saves is not None and self.messenger is not None:
+                self.messenger.close()
+                self.saves.close()
+
+    def _batches(self) -> Iterator[Shared]:
+        return shared_batches(
+            self.examples,
+            self.update,
+            self.config.updates,
+            batch=self.config.batch,
+            window_batches=self.config.window_batches,
+            rank=self.workers.rank,
+            world=self.workers.size,
+        )
+
+    def _learn(self, shared: Shared) -> bool:
+        """Make an update, with the evaluation and the row that are due after it; return whether to stop."""
+        with self.watch.timed("updates"):
+            share = None if shared.batch is None else _moved(shared.batch, self.device)
+            done = self.trainer.update(share, stop=self.workers.stopping())
+        self.update += 1
+        self.watch.add(done)
+        self.curve.add(done, shared)
+        last = self.update == self.config.updates
+        evaluate = self.dev is not None and (last or self.update % self.config.evaluate_every == 0)
+        dev = self._evaluate(self.dev) if evaluate and self.dev is not None else None
+        with self.watch.timed("logging"):
+            if last or evaluate or self.update % self.config.log_every == 0:
+                row = self.curve.close_row(self.update, dev)
+                self._say("row", {**row, "updates": self.config.updates, **self._speed()})
+                if self.messenger is not None:
+                    self.messenger.draw(row)
+            elif self.messenger is not None:
+                message = {"update": self.update, "updates": self.config.updates, **self._speed()}
+                self.messenger.say_now_and_then("update", message)
+        return done.stop
+
+    def _evaluate(self, dev: Sides) -> DevLoss:
+        with self.watch.timed("evaluation"):
+            found = dev_loss(self.trainer, dev, self.workers)
+            if found.loss / found.tokens < self.best_loss:
+                self.best_loss, self.best_update = found.loss / found.tokens, self.update
+                if self.saves is not None:
+                    self.best = self.trainer.parameters()
+        return found
+
+    def _save(self) -> None:
+        if self.saves is None:
+            return
+        with self.watch.timed("checkpoint"):
+            self.saves.save(self._snapshot(), self.watch.observations)
+
+    def _snapshot(self) -> Snapshot:
+        facts = {
+            "belongs": self._belongs(),
+            "best": {"loss_per_token": self.best_loss, "update": self.best_update} if self.best else None,
+            "curve": self.curve.facts,
+        }
+        return self.trainer.snapshot(self.update, self.best, facts)
+
+    def _belongs(self) -> Mapping[str, Any]:
+        """What a training must share with the checkpoint that it goes on from."""
+        order = {"examples": len(self.examples)}
+        order |= {"batch": self.config.batch, "window_batches": self.config.window_batches}
+        sizes = {"source_size": self.job.source_size, "target_size": self.job.target_size}
+        return {"network": self.job.network.model_dump(mode="json"), **sizes, **order}
+
+    def _resume(self) -> None:
+        """Go on from the newest whole checkpoint; the first worker reads it and hands it to the others."""
+        update, facts, problem = 0, None, ""
+        if self.saves is not None:
+            try:
+                if (found := self.saves.find()) is not None:
+                    self._check(found)
+                    self.trainer.restore(found.snapshot)
+                    self.best = found.snapshot.best
+                    update, facts = found.snapshot.update, found.snapshot.facts
+                    if (seen := self.saves.seen(found)) is not None:
+                        self.watch.go_on_from(seen)
+            except TrainingError as error:
+                problem = str(error)
+        update, facts, problem = self.workers.agree((update, facts, problem))
+        if problem:
+            raise TrainingError(problem)
+        self.workers.spread(self.trainer.flat.parameters_P)
+        if facts is None:
+            return
+        for buffer_P in self.trainer.optimizer.buffers.values():
+            self.workers.spread(buffer_P)
+        self.trainer.restore_counts(facts)
+        self.update, self.curve = update, Curve(facts["curve"])
+        if facts["best"] is not None:
+            self.best_loss, self.best_update = facts["best"]["loss_per_token"], facts["best"]["update"]
+
+    def _check(self, found: Found) -> None:
+        """Raise TrainingError where a checkpoint cannot be gone on from."""
+        theirs, ours = found.snapshot.facts["belongs"], self._belongs()
+        for name, value in ours.items():
+            if theirs.get(name) != value:
+                raise TrainingError(
+                    f"{found.place} is the state of another training: its {name} is {theirs.get(name)}, here it "
+                    f"is {value}; continue with the same network, examples and batches, or train from the start"
+                )
+        if found.snapshot.update > self.config.updates:
+            raise TrainingError(
+                f"{found.place} has {found.snapshot.update} updates already, but updates = "
+                f"{self.config.updates}; ask for more"
+            )
+
+    def _observations(self, placement: Mapping[str, Any]) -> Mapping[str, Any]:
+        device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
+        epochs = self.update * self.config.batch / len(self.examples)
+        seen = {**placement, "device": device, "updates": self.update, "epochs": epochs}
+        return {**self.watch.observations, **seen, "best_update": self.best_update or None}
+
+    def _speed(self) -> Mapping[str, float]:
+        return {"tokens_per_second": self.watch.tokens_per_second}
+
+    def _say(self, event: str, message: Mapping[str, Any]) -> None:
+        if self.messenger is not None:
+            self.messenger.say(event, message)
+
+
+def _read_dev(job: TrainingJob) -> Sides | None:
+    if job.dev is None:
+        return None
+    table = pq.read_table(job.dev, columns=["source", "target"]).slice(0, job.train.dev_sentences)
+    return sides(table) if table.num_rows else None
+
+
+def _moved(batch: Batch, device: torch.device) -> Batch:
+    if device.type == "cpu":
+        return batch
+    return Batch(*(part.to(device, non_blocking=True) for part in batch))
