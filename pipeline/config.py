@@ -95,6 +95,9 @@ class LanguageModelConfig(Section):
     order: int = Field(default=4, ge=1, le=6)
     minimum_count: int = Field(default=2, ge=1)  # in-domain words seen at least so often are the vocabulary
     seed: int = 0  # of the sample of the pool
+    pool_share: float = Field(default=1.0, gt=0, le=1)
+    """Part of the pool, by hash, that the sample is drawn from. It never changes the sample, only the memory that
+    drawing it takes: a pool of tens of millions of pairs wants about 0.01. One too small is an error."""
 
 
 class Budget(Section):

@@ -9,7 +9,6 @@ vocabulary: the in-domain words seen often enough, and `[UNK]` for every other w
 
 import functools
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -31,7 +30,7 @@ from rnnsearch.pipeline.sieve import Sieved, column, sieve
 IntArray = npt.NDArray[np.int64]
 
 MODELS = ("in_source", "general_source", "in_target", "general_target")
-_MICROBITS = 1_000_000 / math.log10(2)  # in one unit of log10
+_MICROBITS = 3_321_928.094887362  # in one unit of log10
 _HASHED = PAIRS.append(pa.field("hash", pa.uint64(), nullable=False))
 
 RANKING = pa.schema(
@@ -118,14 +117,25 @@ def in_domain_vocabulary(partials: Sequence[pa.Table], config: LanguageModelConf
 def pool_sample(pairs: pa.Table, in_domain: pa.Table, config: LanguageModelConfig) -> pa.Table:
     """The partial step of the sample: the rows of a shard that can be among the smallest hashes."""
     hashes = order(column(pairs, "corpus"), column(pairs, "line"), config.seed)
-    return _smallest(
-        pairs.select(PAIRS.names).cast(PAIRS).append_column(_HASHED.field("hash"), hashes), in_domain
-    )
+    hashed = pairs.select(PAIRS.names).cast(PAIRS).append_column(_HASHED.field("hash"), hashes)
+    if config.pool_share < 1:
+        hashed = hashed.filter(pa.array(hashes.to_numpy() < np.uint64(config.pool_share * 2.0**64)))
+    return _smallest(hashed, in_domain)
 
 
-def cut_sample(partials: Sequence[pa.Table], in_domain: pa.Table) -> Sample:
-    """The pairs with the smallest hashes, just as many as reach the source tokens of the in-domain text."""
-    return Sample(_smallest(pa.concat_tables(partials), in_domain).select(PAIRS.names).cast(PAIRS))
+def cut_sample(partials: Sequence[pa.Table], in_domain: pa.Table, config: LanguageModelConfig) -> Sample:
+    """The pairs with the smallest hashes, just as many as reach the source tokens of the in-domain text.
+
+    A smaller pool is taken whole. Raises SelectionError where only `pool_share` makes it too small.
+    """
+    sample = _smallest(pa.concat_tables(partials), in_domain).select(PAIRS.names).cast(PAIRS)
+    found, wanted = (int(_lengths(table["source"]).sum()) for table in (sample, in_domain))
+    if found < wanted and config.pool_share < 1:
+        raise SelectionError(
+            f"{config.pool_share} of the pool has {found} source tokens, the in-domain text {wanted}; "
+            f"raise language_model.pool_share"
+        )
+    return Sample(sample)
 
 
 def estimate_models(
@@ -183,24 +193,25 @@ def choose_rows(partials: Sequence[pa.Table], config: SelectConfig) -> Threshold
     """
     table = pa.concat_tables(partials).unify_dictionaries().combine_chunks()
     corpora = column(table, "corpus")
-    names = corpora.dictionary.to_pylist()
-    if missing := sorted(set(config.per_corpus) - set(names)):
-        raise SelectionError(f"there is a budget for corpus {missing[0]!r}, but the pool has {sorted(names)}")
-    corpus = np.asarray(corpora.indices.to_numpy(zero_copy_only=False))
-    place = np.argsort(np.argsort(np.array(names, dtype=object)))[corpus] if names else corpus
+    code = corpora.indices.to_numpy()
+    codes = {corpora.dictionary[value].as_py(): value for value in np.unique(code).tolist()}
+    if missing := sorted(set(config.per_corpus) - set(codes)):
+        raise SelectionError(f"there is a budget for corpus {missing[0]!r}, but the pool has {sorted(codes)}")
+    place = np.zeros(len(corpora.dictionary), np.int64)  # by name, whatever the order of the dictionary
+    place[[codes[name] for name in sorted(codes)]] = np.arange(len(codes))
     difference, line, source_words, target_words = (
         table[name].to_numpy() for name in ("difference", "line", "source_words", "target_words")
     )
-    ranked = np.lexsort((line, place, difference))
+    ranked = np.lexsort((line, place[code], difference))
     kept = np.ones(table.num_rows, np.bool_)
     if config.per_corpus:
         for name, budget in config.per_corpus.items():
-            _spend(kept, ranked[corpus[ranked] == names.index(name)], target_words, budget)
+            _spend(kept, ranked[code[ranked] == codes[name]], target_words, budget)
     else:
         _spend(kept, ranked, target_words, config.budget)
     counted: list[dict[str, object]] = []
-    for name in sorted(names):
-        mine = corpus == names.index(name)
+    for name in sorted(codes):
+        mine = code == codes[name]
         both = mine & kept
         counted.append(
             {

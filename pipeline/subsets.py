@@ -55,7 +55,8 @@ def look_up(sentences: pa.Array, shortlist: pa.Table) -> Words:
 
 def without_unknown(source_unknown: IntArray, reference_unknown: IntArray) -> Mask:
     """The No-UNK subset of Table 1: no unknown word in the source, none in the reference."""
-    return (source_unknown == 0) & (reference_unknown == 0)
+    free: Mask = (source_unknown == 0) & (reference_unknown == 0)
+    return free
 
 
 def bins(bounds: Sequence[int], first: int = 1) -> tuple[Range, ...]:
