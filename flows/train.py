@@ -16,6 +16,7 @@ import ray
 import ray.train
 from ray.exceptions import RayError
 from ray.train.torch import TorchConfig
+from ray.train.v2.api.callback import RayTrainCallback
 from ray.train.v2.api.config import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.v2.api.exceptions import TrainingFailedError
 from ray.train.v2.torch.torch_trainer import TorchTrainer
@@ -38,6 +39,7 @@ _RAY_SETTINGS = {
     "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING": "0",
     "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING": "0",
 }
+_UNUSED_CALLBACKS = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 _terminated = threading.Event()  # in a worker's process: SIGTERM has come
 
 
@@ -85,9 +87,20 @@ def request_stop(job: TrainingJob) -> None:
     job.stop_request.touch()
 
 
+class _Trainer(TorchTrainer):
+    """Without what this training has no use for: each is a process that takes seconds to start.
+
+    They are Ray Data's shards, and a watcher that frees a dead controller's resources, which end with the driver.
+    """
+
+    def _create_default_callbacks(self) -> list[RayTrainCallback]:
+        callbacks: list[RayTrainCallback] = super()._create_default_callbacks()
+        return [callback for callback in callbacks if type(callback).__name__ not in _UNUSED_CALLBACKS]
+
+
 def _trainer(job: TrainingJob) -> TorchTrainer:
     on_gpu = job.device == "cuda"
-    return TorchTrainer(
+    return _Trainer(
         _run_worker,
         train_loop_config={"job": job},
         torch_config=_ProcessGroup(backend="nccl" if on_gpu else "gloo"),
