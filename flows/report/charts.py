@@ -5,12 +5,13 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
-from rnnsearch.flows.report.data import CurvePoint, LengthBin, ReportData, System
+from rnnsearch.flows.report.data import Bin, CurvePoint, ReportData, System
 from rnnsearch.flows.report.tables import flow_table
 from rnnsearch.flows.report.text import plain_text
 from rnnsearch.pipeline.figures import Bar, Line, bars, heatmap, lines
 
 EXPORTED_ALIGNMENTS = 6
+_POSITIONS = (1, 5, 10, 20, 30, 40, 50, 60)
 MOST_CURVE_POINTS = 400  # a longer curve is thinned: more points than pixels show nothing
 
 
@@ -30,6 +31,9 @@ def draw(report: ReportData) -> dict[str, Chart]:
     makers = (
         bleu_by_length,
         bleu_cumulative,
+        bleu_by_unknown,
+        bleu_by_rarest,
+        attention_entropy,
         losses,
         gradient_norms,
         clipped_shares,
@@ -70,7 +74,7 @@ def bleu_cumulative(report: ReportData) -> Chart | None:
     """Figure 2, read cumulatively: all sentences up to a length."""
     return _bleu(
         report,
-        lambda system: system.cumulative,
+        lambda system: system.at_most_length,
         name="bleu-cumulative",
         title="BLEU up to a length",
         caption="BLEU of all test sentences with at most so many source words: the other reading of the paper's "
@@ -79,14 +83,64 @@ def bleu_cumulative(report: ReportData) -> Chart | None:
     )
 
 
+def bleu_by_unknown(report: ReportData) -> Chart | None:
+    """What unknown words cost."""
+    return _bleu(
+        report,
+        lambda system: system.by_unknown,
+        name="bleu-by-unknown",
+        title="BLEU by unknown words",
+        caption="BLEU of the test sentences with so many source words outside the shortlist. {bands}",
+        label=lambda cell: cell.label,
+        x_label="unknown source words",
+    )
+
+
+def bleu_by_rarest(report: ReportData) -> Chart | None:
+    """What rare words cost."""
+    return _bleu(
+        report,
+        lambda system: system.by_rarest,
+        name="bleu-by-rarest",
+        title="BLEU by the rarest word",
+        caption="BLEU of the test sentences without unknown source words, by the rank of their rarest one in the "
+        "shortlist. {bands}",
+        label=lambda cell: cell.label,
+        x_label="rank of the rarest source word",
+    )
+
+
+def attention_entropy(report: ReportData) -> Chart | None:
+    """How sharply a system looks, along the sentence."""
+    curves, rows = [], []
+    for series, system in enumerate(report.systems):
+        found = system.attention.entropy_by_position if system.attention else ()
+        if found:
+            curves.append(Line(system.name, range(1, len(found) + 1), found, series=series))
+            marks = [found[k - 1] for k in _POSITIONS if k <= len(found)]
+            rows.append((system.name, *(f"{value:.2f}" for value in marks)))
+    if not curves:
+        return None
+    reached = max(len(row) for row in rows)
+    return Chart(
+        name="attention-entropy",
+        title="Spread of the attention",
+        caption="Mean entropy in nats of the attention at each target position: 0 looks at one word only.",
+        figure=lines(curves, x_label="target position", y_label="nats"),
+        header=("system", *(f"at {k}" for k in _POSITIONS))[:reached],
+        rows=tuple((*row, *("–",) * (reached - len(row))) for row in rows),
+    )
+
+
 def _bleu(
     report: ReportData,
-    bins: Callable[[System], tuple[LengthBin, ...]],
+    bins: Callable[[System], tuple[Bin, ...]],
     *,
     name: str,
     title: str,
     caption: str,
-    label: Callable[[LengthBin], str],
+    label: Callable[[Bin], str],
+    x_label: str = "source words",
 ) -> Chart | None:
     shown = [(k, system) for k, system in enumerate(report.systems) if bins(system)]
     if not shown:
@@ -123,13 +177,13 @@ def _bleu(
         name=name,
         title=title,
         caption=caption.format(bands="Bands are bootstrap intervals of 95 %. " if bands else ""),
-        figure=lines(curves, x_label="source words", y_label="BLEU", ticks=names),
+        figure=lines(curves, x_label=x_label, y_label="BLEU", ticks=names),
         header=("system", *names),
         rows=tuple(rows),
     )
 
 
-def _bleu_text(cell: LengthBin) -> str:
+def _bleu_text(cell: Bin) -> str:
     value = f"{cell.bleu.value:.2f}"
     return value if cell.bleu.low is None else f"{value} [{cell.bleu.low:.1f}, {cell.bleu.high or 0:.1f}]"
 

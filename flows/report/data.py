@@ -45,18 +45,21 @@ class SubsetScore:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LengthBin:
-    """BLEU of the sentences whose source has `low` to `high` words (`high` None: no limit)."""
+class Bin:
+    """BLEU of the sentences for which some number lies from `low` to `high` (None: no limit)."""
 
     low: int
     high: int | None
     sentences: int
     bleu: Estimate
+    signature: str = ""
 
     @property
     def label(self) -> str:
-        """The range in words, such as `11–20` or `> 60`."""
-        return f"{self.low}–{self.high}" if self.high is not None else f"> {self.low - 1}"
+        """The range, such as `11–20`, `3` or `> 60`."""
+        if self.high is None:
+            return f"> {self.low - 1}"
+        return f"{self.low}–{self.high}" if self.high > self.low else f"{self.low}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +69,25 @@ class Behaviour:
     unknown_output: float | None = None  # share of [UNK] among output tokens
     unknown_source: float | None = None
     unknown_reference: float | None = None
-    repetition: float | None = None  # share of sentences that repeat an n-gram
+    repetition: float | None = None  # share of sentences that say a phrase twice in a row
+    empty: int | None = None  # sentences without a word
     fallbacks: int | None = None  # sentences where UNK was forbidden and had to be allowed again
     unfinished: int | None = None  # sentences where no hypothesis ended
     evidence: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention:
+    """What the soft alignments of the test set look like."""
+
+    entropy: float | None = None  # nats, mean over target words
+    entropy_by_position: tuple[float, ...] = ()  # the same at the first, second, … target word
+    least_weight: float | None = (
+        None  # the extreme sums of a row over the source: 1, unless weight is on padding
+    )
+    most_weight: float | None = None
+    dropped: float | None = None  # share of source words with little attention in all
+    repeated: float | None = None  # with much
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +99,7 @@ class Training:
     hours: float | None = None
     device: str = ""
     train_nll: float | None = None  # nats per sentence
-    dev_nll: float | None = None  # nats per sentence, best
-    parameters: int | None = None
+    dev_nll: float | None = None  # nats per sentence, the lowest
     tokens_per_second: float | None = None  # target tokens
     evidence: str = ""
 
@@ -117,9 +134,12 @@ class System:
     paper_row: str | None = None  # the row of the paper's Table 1 that it reproduces
     external: bool = False
     scores: tuple[SubsetScore, ...] = ()
-    by_length: tuple[LengthBin, ...] = ()
-    cumulative: tuple[LengthBin, ...] = ()  # all sentences of up to `high` words
+    by_length: tuple[Bin, ...] = ()  # source words
+    at_most_length: tuple[Bin, ...] = ()
+    by_unknown: tuple[Bin, ...] = ()  # unknown source words
+    by_rarest: tuple[Bin, ...] = ()  # rank of the rarest source word, sentences without unknown ones
     behaviour: Behaviour = Behaviour()
+    attention: Attention | None = None
     training: Training | None = None
     curve: tuple[CurvePoint, ...] = ()
     settings: tuple[Setting, ...] = ()
@@ -137,7 +157,9 @@ class Comparison:
     first: str
     second: str
     difference: float  # BLEU of the first less that of the second
-    p_value: float
+    low: float | None = None  # bootstrap interval of the difference, 95 %
+    high: float | None = None
+    p_value: float  # two-sided, approximate randomisation
     samples: int | None = None
 
 
@@ -294,6 +316,7 @@ class ReportData:
     """A whole report."""
 
     profile: str
+    title: str = ""
     run: str
     state: str = ""
     source_language: str = "en"

@@ -12,6 +12,7 @@ from rnnsearch.flows.report.data import ReportData
 from rnnsearch.flows.report.formats import (
     bleu,
     count,
+    decimal,
     duration,
     hard_alignment,
     interval,
@@ -47,6 +48,7 @@ def to_html(report: ReportData) -> str:
         "corpus": html_text,
         "count": count,
         "bleu": bleu,
+        "decimal": decimal,
         "interval": interval,
         "percent": percent,
         "duration": duration,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from rnnsearch.flows.report.charts import Chart, draw
-from rnnsearch.flows.report.data import ReportData
+from rnnsearch.flows.report.data import ReportData, System
 from rnnsearch.flows.report.formats import (
     bleu,
     count,
@@ -42,6 +42,7 @@ def to_markdown(report: ReportData) -> str:
         *(_figures(charts, ("bleu-by-length", "bleu-cumulative")) or [f"{NOT_RUN}\n"]),
         "## Alignment\n",
         *_alignment(report),
+        *_figures(charts, ("attention-entropy",)),
         "## Long sentences\n",
         *_long(report),
         "## The paper's claims\n",
@@ -50,7 +51,7 @@ def to_markdown(report: ReportData) -> str:
         *_significance(report),
         "## Words and lengths\n",
         _words(report),
-        *_figures(charts, ("unknown", "lengths")),
+        *_figures(charts, ("bleu-by-unknown", "bleu-by-rarest", "unknown", "lengths")),
         "## Data\n",
         *_figures(charts, ("waterfall",)),
         *_data(report),
@@ -87,6 +88,14 @@ def _head(report: ReportData) -> list[str]:
     return lines
 
 
+def _who(row: str, system: System | None) -> str:
+    return (
+        markdown_text(row)
+        if system is None or system.name == row
+        else markdown_text(f"{row} ({system.name})")
+    )
+
+
 def _scores(report: ReportData) -> str:
     def ours(row: ScoreRow) -> tuple[str, str]:
         cells = []
@@ -102,7 +111,7 @@ def _scores(report: ReportData) -> str:
         ("system", "All, ours", "All, paper", "No UNK, ours", "sentences", "No UNK, paper"),
         [
             (
-                markdown_text(row.name),
+                _who(row.name, row.ours),
                 ours(row)[0],
                 bleu(row.paper.all) if row.paper else "–",
                 ours(row)[1],
@@ -130,7 +139,7 @@ def _training(report: ReportData) -> str:
             if o
             else (NOT_RUN, "", "", "", "", "")
         )
-        rows.append((markdown_text(row.name), *mine))
+        rows.append((_who(row.name, row.system), *mine))
         if p:
             rows.append(
                 (
@@ -228,6 +237,7 @@ def _words(report: ReportData) -> str:
                     "–" if score.ratio is None else f"{score.ratio:.3f}",
                     "–" if score.brevity is None else f"{score.brevity:.3f}",
                     percent(b.repetition),
+                    count(b.empty),
                     count(b.fallbacks),
                     count(b.unfinished),
                 )
@@ -241,6 +251,7 @@ def _words(report: ReportData) -> str:
             "length ratio",
             "brevity",
             "repetition",
+            "empty",
             "fallback",
             "unfinished",
         ),

@@ -46,3 +46,38 @@ def paper_row(system: str) -> str | None:
     """The row of Table 1 that a system of this name reproduces, None where the paper has none."""
     plain = _STAR.sub("★", system.lower().replace("rnnenc-", "rnnencdec-").replace("_", "-"))
     return next((row.name for row in TABLE_1 if row.name.lower() == plain), None)
+
+
+class PaperSetting(NamedTuple):
+    """A setting of the paper or of its released code, and the values that count as the same."""
+
+    section: str
+    name: str
+    said: str  # as a reader is told
+    accepted: tuple[object, ...]
+
+
+# PAPER 1.2, 1.3, 2, 3.3 and 4. Where the paper is silent, its released code speaks.
+SETTINGS = (
+    PaperSetting("network", "units", "1000", (1000,)),
+    PaperSetting("network", "embedding", "620", (620,)),
+    PaperSetting("network", "alignment_units", "1000", (1000,)),
+    PaperSetting("network", "maxout_units", "500", (500,)),
+    PaperSetting(
+        "network", "decoder_order", "appendix as written, groundhog as released", ("appendix", "groundhog")
+    ),
+    PaperSetting("train", "optimizer", "adadelta", ("adadelta",)),
+    PaperSetting("train", "batch", "80", (80,)),
+    PaperSetting("train", "window_batches", "20", (20,)),
+    PaperSetting("train", "clip_norm", "1", (1.0,)),
+    PaperSetting("train", "reduction", "sum (released code)", ("sum",)),
+    PaperSetting("train", "precision", "float32", ("float32",)),
+    PaperSetting("shortlist", "source_words", "30,000", (30_000,)),
+    PaperSetting("shortlist", "target_words", "30,000", (30_000,)),
+    PaperSetting("tokenize", "escape", "yes", (True,)),
+    PaperSetting("search", "beam", "10 (released code)", (10,)),
+    PaperSetting("search", "width", "narrowing (released code)", ("narrowing",)),
+    PaperSetting("search", "normalize", "no (released code)", (False,)),
+    PaperSetting("search", "min_length_ratio", "0.5 (released code)", (0.5,)),
+    PaperSetting("holdout", "test_corpora", "newstest2014", (("newstest2014",), ["newstest2014"])),
+)

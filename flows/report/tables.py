@@ -36,8 +36,13 @@ class TrainingRow(NamedTuple):
     """A row of Table 2."""
 
     name: str
-    ours: Training | None
+    system: System | None
     paper: PaperTraining | None
+
+    @property
+    def ours(self) -> Training | None:
+        """Our training."""
+        return self.system.training if self.system else None
 
 
 class FlowTable(NamedTuple):
@@ -59,20 +64,29 @@ class ReasonRow(NamedTuple):
 
 def table_1(report: ReportData) -> list[ScoreRow]:
     """Our systems that the paper does not have, then the paper's rows in its order."""
-    known = {system.paper_row: system for system in report.systems if system.paper_row}
-    own = [ScoreRow(system.name, system, None) for system in report.systems if not system.paper_row]
+    known = _by_row(report)
+    own = [ScoreRow(system.name, system, None) for system in report.systems if system not in known.values()]
     return own + [ScoreRow(row.name, known.get(row.name), row) for row in TABLE_1]
 
 
 def table_2(report: ReportData) -> list[TrainingRow]:
     """As `table_1`, for the trainings."""
-    known = {system.paper_row: system.training for system in report.systems if system.paper_row}
+    known = _by_row(report)
     own = [
-        TrainingRow(system.name, system.training, None)
+        TrainingRow(system.name, system, None)
         for system in report.systems
-        if not system.paper_row and not system.external
+        if system not in known.values() and not system.external
     ]
     return own + [TrainingRow(row.name, known.get(row.name), row) for row in TABLE_2]
+
+
+def _by_row(report: ReportData) -> dict[str, System]:
+    """The first system for each of the paper's rows; further ones get rows of their own."""
+    known: dict[str, System] = {}
+    for system in report.systems:
+        if system.paper_row:
+            known.setdefault(system.paper_row, system)
+    return known
 
 
 def flow_table(flows: tuple[CorpusFlow, ...]) -> FlowTable:
@@ -118,6 +132,8 @@ def comparison(report: ReportData, subset: str, first: str, second: str) -> Comp
                 first=first,
                 second=second,
                 difference=-test.difference,
+                low=None if test.high is None else -test.high,
+                high=None if test.low is None else -test.low,
                 p_value=test.p_value,
                 samples=test.samples,
             )

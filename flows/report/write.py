@@ -4,11 +4,21 @@ from pathlib import Path
 
 from rnnsearch.flows.report.charts import alignments, draw
 from rnnsearch.flows.report.data import ReportData, to_json
+from rnnsearch.flows.report.gather import gather
 from rnnsearch.flows.report.html import to_html
 from rnnsearch.flows.report.markdown import to_markdown
 from rnnsearch.pipeline.figures import Format, picture
+from rnnsearch.storage.store import Store
 
 FORMATS: tuple[Format, ...] = ("svg", "png", "pdf")
+
+
+def write_report(store: Store, run_id: str, folder: Path, *, figures: bool = True) -> Path:
+    """Draw the report of a run into a folder and return its page; `figures` for those of a paper too.
+
+    Raises MissingError if the store has no such run. All else that is missing is shown as "not run".
+    """
+    return write_files(gather(store, run_id), folder, figures=figures)
 
 
 def write_files(report: ReportData, folder: Path, *, figures: bool = True) -> Path:

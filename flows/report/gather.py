@@ -1,0 +1,71 @@
+"""From a store to ReportData. What a run lacks is left out and said."""
+
+import dataclasses
+
+import pyarrow as pa
+
+from rnnsearch.flows.report.corpora import corpus_flows, datasets, text_lengths, training_lengths
+from rnnsearch.flows.report.data import Aligned, Lengths, ReportData, System
+from rnnsearch.flows.report.departures import marked_departures
+from rnnsearch.flows.report.lineage import costs, evidence
+from rnnsearch.flows.report.scorecard import check_claims
+from rnnsearch.flows.report.sentences import gather_aligned, gather_long
+from rnnsearch.flows.report.systems import gather_comparisons, gather_systems
+from rnnsearch.flows.report.view import RunView
+from rnnsearch.storage.store import Store
+
+
+def gather(store: Store, run_id: str) -> ReportData:
+    """Everything that the report of a run shows. MissingError if there is no such run; else it never fails.
+
+    Any state of a run will do: a stage that is not there is "not run".
+    """
+    view = RunView(store, run_id)
+    systems = gather_systems(view)
+    sentences = {
+        system.name: table
+        for system in systems
+        if (table := view.table(f"evaluate/{system.name}", "sentences")) is not None
+    }
+    flows = corpus_flows(view)
+    report = ReportData(
+        profile=str(view.request.get("profile", "")),
+        title=str(view.settings("title") or ""),
+        run=run_id,
+        state=view.run.state,
+        source_language=view.settings("tokenize", "source_language") or "en",
+        target_language=view.settings("tokenize", "target_language") or "fr",
+        datasets=datasets(view, flows),
+        systems=systems,
+        comparisons=gather_comparisons(view, sentences),
+        flows=flows,
+        lengths=_lengths(view, sentences),
+        aligned=_aligned(view, systems, sentences),
+        long_sentences=gather_long(sentences),
+        costs=costs(view),
+        departures=marked_departures(),
+        evidence=evidence(view),
+    )
+    return dataclasses.replace(report, claims=check_claims(report), missing=tuple(view.missing))
+
+
+def _lengths(view: RunView, sentences: dict[str, pa.Table]) -> tuple[Lengths, ...]:
+    found = list(training_lengths(view))
+    for table in list(sentences.values())[:1]:
+        found += [
+            text_lengths("source, test", table, "source"),
+            text_lengths("reference, test", table, "reference"),
+        ]
+    found += [text_lengths(f"{name}, output", table, "hypothesis") for name, table in sentences.items()]
+    return tuple(found)
+
+
+def _aligned(
+    view: RunView, systems: tuple[System, ...], sentences: dict[str, pa.Table]
+) -> tuple[Aligned, ...]:
+    """The alignments of the best system that has some."""
+    scored = [(score.bleu.value, s) for s in systems if s.name in sentences and (score := s.score("all"))]
+    for _, system in sorted(scored, key=lambda pair: -pair[0]):
+        if system.attention is not None:
+            return gather_aligned(view, system, sentences[system.name])
+    return ()

@@ -1,0 +1,190 @@
+"""The paper's claims, one by one, against what a run found."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+from rnnsearch.flows.report.data import Aligned, Bin, Claim, ReportData, System
+from rnnsearch.flows.report.formats import hard_alignment
+from rnnsearch.flows.report.paper import TABLE_1
+from rnnsearch.flows.report.tables import comparison
+
+REPRODUCED, CLOSE = 1.0, 3.0  # BLEU from the paper's number; other reproductions lie within 1 (PAPER 4)
+ENOUGH = 20  # sentences in a bin: BLEU of fewer says little
+LONG_BIN = 30  # source words: bins that begin above are long
+NOT_RUN = "not run"
+
+
+def check_claims(report: ReportData) -> tuple[Claim, ...]:
+    """Every claim of Tables 1 and Figures 2 and 3, with the band within which it counts as found."""
+    return (
+        _beats(report, "RNNsearch-30", "RNNencdec-30"),
+        _beats(report, "RNNsearch-50", "RNNencdec-50"),
+        _beats(report, "RNNsearch-30", "RNNencdec-50"),
+        _beats(report, "RNNsearch-50★", "RNNsearch-50"),
+        _falls(report),
+        _keeps(report),
+        _unknown_words_cost(report),
+        _reaches_moses(report),
+        _monotone(report.aligned),
+        *_numbers(report),
+    )
+
+
+def _beats(report: ReportData, first: str, second: str) -> Claim:
+    numbers = {row.name: row.all for row in TABLE_1}
+    ours = [_at(report, first), _at(report, second)]
+    scores = [system.score("all") if system else None for system in ours]
+    found, verdict = "", NOT_RUN
+    if ours[0] and ours[1] and scores[0] and scores[1]:
+        test = comparison(report, "all", ours[0].name, ours[1].name)
+        difference = scores[0].bleu.value - scores[1].bleu.value
+        found = f"{scores[0].bleu.value:.2f} over {scores[1].bleu.value:.2f}"
+        found += f", p = {test.p_value:.3f}" if test else ", not tested"
+        sure = test is not None and test.p_value < 0.05
+        verdict = ("holds" if sure else "near") if difference > 0 else "differs"
+    return Claim(
+        claim=f"{first} beats {second}",
+        paper=f"{numbers[first]:.2f} over {numbers[second]:.2f}",
+        found=found,
+        verdict=verdict,
+        band="higher BLEU on all sentences with p < 0.05; higher alone is near",
+    )
+
+
+def _falls(report: ReportData) -> Claim:
+    system = _best(report, "rnnencdec")
+    found, verdict = "", NOT_RUN
+    if system and (ends := _ends(system.by_length)):
+        best, longest = ends
+        kept = longest.bleu.value / best.bleu.value
+        found = f"{system.name}: {_said(best)}, {_said(longest)}"
+        verdict = "holds" if kept <= 0.5 else "near" if kept <= 0.8 else "differs"
+    return Claim(
+        claim="The fixed-vector model falls sharply with length",
+        paper="Figure 2: both RNNencdec fall",
+        found=found,
+        verdict=verdict,
+        band=f"the longest range with {ENOUGH} sentences has at most half the BLEU of the best; up to 80 % is near",
+    )
+
+
+def _keeps(report: ReportData) -> Claim:
+    system = _at(report, "RNNsearch-50★") or _at(report, "RNNsearch-50") or _best(report, "rnnsearch")
+    found, verdict = "", NOT_RUN
+    if system and (ends := _ends(system.by_length)):
+        best, longest = ends
+        kept = longest.bleu.value / best.bleu.value
+        found = f"{system.name}: {_said(best)}, {_said(longest)}"
+        verdict = "holds" if kept >= 0.9 else "near" if kept >= 0.75 else "differs"
+    return Claim(
+        claim="The search does not fall on long sentences",
+        paper="Figure 2: RNNsearch-50 does not fall at 50 words and more",
+        found=found,
+        verdict=verdict,
+        band=f"the longest range with {ENOUGH} sentences keeps 90 % of the best; 75 % is near",
+    )
+
+
+def _unknown_words_cost(report: ReportData) -> Claim:
+    gains = []
+    for system in report.systems:
+        every, free = system.score("all"), system.score("no-unk")
+        if every and free and not system.external:
+            gains.append((system.name, free.bleu.value - every.bleu.value))
+    verdict = NOT_RUN
+    if gains:
+        right = sum(gain > 0 for _, gain in gains)
+        verdict = "holds" if right == len(gains) else "near" if right else "differs"
+    return Claim(
+        claim="Every system scores higher without unknown words",
+        paper="+7.41 to +10.26, RNNsearch-50★ +7.70",
+        found=", ".join(
+            f"{name} {gain:+.2f}".replace("-", "−", 1) if gain < 0 else f"{name} {gain:+.2f}"
+            for name, gain in gains
+        ),
+        verdict=verdict,
+        band="higher for all systems; for some is near",
+    )
+
+
+def _reaches_moses(report: ReportData) -> Claim:
+    ours, moses = _at(report, "RNNsearch-50★"), _at(report, "Moses")
+    scores = [system.score("no-unk") if system else None for system in (ours, moses)]
+    found, verdict = "", NOT_RUN
+    if scores[0] and scores[1]:
+        difference = scores[0].bleu.value - scores[1].bleu.value
+        found = f"{scores[0].bleu.value:.2f} beside {scores[1].bleu.value:.2f}"
+        verdict = "holds" if difference >= 0 else "near" if difference >= -REPRODUCED else "differs"
+    return Claim(
+        claim="Without unknown words RNNsearch-50★ reaches Moses",
+        paper="36.15 beside 35.63",
+        found=found,
+        verdict=verdict,
+        band="at least as high; up to 1 BLEU below is near",
+    )
+
+
+def _monotone(aligned: Sequence[Aligned]) -> Claim:
+    forward = steps = 0
+    for sentence in aligned:
+        places = [place for _, _, _, place in hard_alignment(sentence)]
+        forward += sum(after >= before for before, after in itertools.pairwise(places))
+        steps += max(len(places) - 1, 0)
+    share = forward / steps if steps else None
+    verdict = NOT_RUN
+    if share is not None:
+        verdict = "holds" if share >= 0.8 else "near" if share >= 0.65 else "differs"
+    return Claim(
+        claim="The alignment is largely monotone",
+        paper="Figure 3: weights along the diagonal, with local changes of order",
+        found="" if share is None else f"{100 * share:.0f} % of {steps:,} steps go forward or stay",
+        verdict=verdict,
+        band="80 % of the steps of the hard alignment do not go back; 65 % is near",
+    )
+
+
+def _numbers(report: ReportData) -> Iterable[Claim]:
+    """Table 1 itself, for systems with the paper's settings; others were not asked the same question."""
+    for row in TABLE_1:
+        system = _at(report, row.name)
+        score = system.score("all") if system else None
+        if system is None or score is None or system.external:
+            continue
+        if system.settings:
+            found, verdict = (
+                f"{score.bleu.value:.2f}, with {len(system.settings)} settings that differ",
+                NOT_RUN,
+            )
+        else:
+            distance = abs(score.bleu.value - row.all)
+            found = f"{score.bleu.value:.2f}"
+            verdict = "holds" if distance <= REPRODUCED else "near" if distance <= CLOSE else "differs"
+        yield Claim(
+            claim=f"{row.name} reaches its BLEU",
+            paper=f"{row.all:.2f}",
+            found=found,
+            verdict=verdict,
+            band="within 1 BLEU, with the paper's settings; within 3 is near",
+        )
+
+
+def _ends(bins: Iterable[Bin]) -> tuple[Bin, Bin] | None:
+    """The best range and the longest one, among those with enough sentences; None without a long one."""
+    full = [cell for cell in bins if cell.sentences >= ENOUGH]
+    if len(full) < 2 or full[-1].low <= LONG_BIN:
+        return None
+    best = max(full, key=lambda cell: cell.bleu.value)
+    return (best, full[-1]) if best.bleu.value > 0 else None
+
+
+def _said(cell: Bin) -> str:
+    return f"{cell.bleu.value:.2f} at {cell.label} words"
+
+
+def _at(report: ReportData, row: str) -> System | None:
+    return next((system for system in report.systems if system.paper_row == row), None)
+
+
+def _best(report: ReportData, kind: str) -> System | None:
+    scored = [(score.bleu.value, s) for s in report.systems if s.kind == kind and (score := s.score("all"))]
+    return max(scored, key=lambda pair: pair[0])[1] if scored else None
