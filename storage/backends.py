@@ -11,6 +11,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterator, Sequence
+from io import BufferedWriter
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Protocol
 
@@ -23,6 +24,7 @@ TEMPORARY = "tmp"
 
 _LOCK_SECONDS = 30.0  # a replacement takes milliseconds; whoever holds its lock for longer has been stopped
 _PIECE = 1 << 20  # bytes copied at a time
+_COUNTER = itertools.count()  # of unfinished files: of the process, which may have opened a folder twice
 
 
 class FileState(NamedTuple):
@@ -125,7 +127,6 @@ class LocalBackend:
     def __init__(self, root: Path) -> None:
         """Take an existing folder; MissingError if there is none."""
         self._root = root
-        self._counter = itertools.count()
         try:
             self._identity = _folder_identity(root)
         except FileNotFoundError:
@@ -215,7 +216,7 @@ class LocalBackend:
             with path.open("rb") as source, temporary.open("xb") as file:
                 while piece := source.read(_PIECE):
                     file.write(piece)
-                _flush(file.fileno())
+                _flush(file)
             if hash_file(temporary) != digest:
                 raise StoreError(
                     f"{path} changed while it was being stored; store it again when it is finished"
@@ -321,7 +322,7 @@ class LocalBackend:
         self._check_root()
         folder = self._root / TEMPORARY
         self._make_folder(folder)
-        path = folder / f"{current_process().token()}.{next(self._counter)}"
+        path = folder / f"{current_process().token()}.{next(_COUNTER)}"
         try:
             yield path
         finally:
@@ -374,13 +375,12 @@ def _folder_identity(folder: Path) -> tuple[int, int]:
 def _write(path: Path, data: bytes) -> None:
     with path.open("xb") as file:
         file.write(data)
-        _flush(file.fileno(), file.flush)
+        _flush(file)
 
 
-def _flush(descriptor: int, buffered: object = None) -> None:
-    if callable(buffered):
-        buffered()
-    os.fsync(descriptor)
+def _flush(file: BufferedWriter) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _flush_folder(folder: Path) -> None:

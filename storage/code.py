@@ -7,7 +7,8 @@ statements with effects of every module that gets imported on the way. Not count
 """
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from rnnsearch.storage.syntax import Chain, Import, Module, parse_module
 EFFECTS = "<module>"
 """Symbol of a module's statements with effects."""
 
+_PACKAGE_FILE = "__init__.py"
 _DYNAMIC_BUILTINS = frozenset({"__import__", "eval", "exec"})
 _DYNAMIC_MODULES = frozenset({"importlib", "runpy", "pkgutil", "zipimport", "imp"})
 _HARMLESS = frozenset({"metadata", "resources"})  # of importlib: they read files, and run no code
@@ -36,16 +38,23 @@ class CodeDigest(NamedTuple):
 
 
 def code_digest(
-    roots: Iterable[str], data: Iterable[str] = (), *, package: Path | None = None, name: str = "rnnsearch"
+    roots: Iterable[str],
+    data: Iterable[str] = (),
+    *,
+    outside: Iterable[str] = (),
+    package: Path | None = None,
+    name: str = "rnnsearch",
 ) -> CodeDigest:
     """The digest of the code that `roots` reach.
 
     A root is `rnnsearch.pipeline.clean:clean_shard`, or a module for all that is in it; `data` are other files, by
-    their path inside the package. `package` is the folder of the package called `name`: by default where this one
-    lies. CodeError for an unknown root or file, a star import, or code that imports or executes text.
+    their path inside the package. The search does not go into the modules `outside` (nor those below them), as if
+    they were other people's: they must not decide bytes, or be roots themselves. `package` is the folder of the
+    package called `name`: by default where this one lies. CodeError for an unknown root or file, a star import, or
+    code that imports or executes text.
     """
     folder = package if package is not None else Path(rnnsearch.__path__[0])
-    reach = _Reach(folder, name)
+    reach = _Reach(folder, name, frozenset(outside))
     for root in roots:
         module, _, symbol = root.partition(":")
         reach.root(module, symbol)
@@ -58,11 +67,13 @@ def code_digest(
 class _Reach:
     """The search from the roots."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, outside: frozenset[str]) -> None:
         self.parts: dict[str, str] = {}
         self._folder = folder
         self._name = name
-        self._modules: dict[str, Module | None] = {}
+        self._outside = outside
+        self._paths = dict(_module_paths(folder, name))
+        self._modules: dict[str, Module] = {}
         self._entered: set[str] = set()
         self._waiting: list[tuple[Module, str]] = []
         self._whole: set[str] = set()
@@ -77,7 +88,7 @@ class _Reach:
         if not symbol:
             self._reach_whole(module)
         elif symbol in module.definitions or symbol in module.imports:
-            self._reach(module, symbol)
+            self._resolve(module, (symbol,), f"the root {name}")
         else:
             near = difflib.get_close_matches(symbol, module.definitions, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
@@ -99,10 +110,15 @@ class _Reach:
             module, symbol = self._waiting.pop()
             uses = module.uses_of(symbol)
             place = f"{module.name}:{symbol or EFFECTS}"
+            if uses.hidden is not None:
+                raise CodeError(
+                    f"{place} uses {uses.hidden}: classes found by existing hide code from the digest; "
+                    "name them in a list"
+                )
             for chain in uses.chains:
                 self._resolve(module, chain, place)
             for target in uses.imports:
-                self._follow(target, (), place)
+                self._follow(module.name, target, (), place)
 
     def _enter(self, module: Module) -> None:
         """Count what happens when a module is imported."""
@@ -122,7 +138,7 @@ class _Reach:
             self._enter(parent)
         for target in module.loaded:
             for name in (target.whole or target.module, f"{target.module}.{target.symbol}"):
-                if (loaded := self._module(name)) is not None:
+                if not self._is_cut(module.name, name) and (loaded := self._module(name)) is not None:
                     self._enter(loaded)
 
     def _reach(self, module: Module, symbol: str) -> None:
@@ -146,7 +162,7 @@ class _Reach:
         if known:
             self._reach(module, name)
             for target in module.imports.get(name, ()):
-                self._follow(target, chain[1:], place)
+                self._follow(module.name, target, chain[1:], place)
         elif name in _DYNAMIC_BUILTINS:
             raise CodeError(
                 f"{place} uses {name}: the syntax does not tell what that runs; call functions by name"
@@ -154,28 +170,22 @@ class _Reach:
         elif name in {"globals", "vars"}:
             self._reach_whole(module)
 
-    def _follow(self, target: Import, rest: Chain, place: str) -> None:
-        """Reach what an import and the attributes after it mean."""
+    def _follow(self, user: str, target: Import, rest: Chain, place: str) -> None:
+        """Reach what an import in the module `user` and the attributes after it mean."""
         if not self._is_ours(target.module):
             self._check_foreign(target, rest, place)
-        elif target.whole is not None:
-            self._enter_all(target.whole)
-            self._reach_attribute(target.module, rest)
-        elif target.symbol is None:
-            self._reach_attribute(target.module, rest)
-        else:
-            self._reach_attribute(target.module, (target.symbol, *rest))
+            return
+        if target.symbol is not None:
+            rest = (target.symbol, *rest)
+        self._reach_attribute(user, target.module, rest)
 
-    def _enter_all(self, name: str) -> None:
-        module = self._module(name)
-        if module is not None:
-            self._enter(module)
-
-    def _reach_attribute(self, name: str, chain: Chain) -> None:
+    def _reach_attribute(self, user: str, name: str, chain: Chain) -> None:
         """Reach `chain` in a module: a name of it, a submodule's, or all of it where it is used as a value."""
+        if self._is_cut(user, name):
+            return
         module = self._module(name)
         if module is None:
-            raise CodeError(f"no module {name} in {self._folder}, but it is imported")
+            raise CodeError(f"no module {name} in {self._folder}, but {user} imports it")
         self._enter(module)
         if not chain:
             self._reach_whole(module)
@@ -183,8 +193,8 @@ class _Reach:
         symbol = chain[0]
         if symbol in module.definitions or symbol in module.imports:
             self._resolve(module, chain, module.name)
-        elif self._module(f"{name}.{symbol}") is not None:
-            self._reach_attribute(f"{name}.{symbol}", chain[1:])
+        elif f"{name}.{symbol}" in self._paths:
+            self._reach_attribute(user, f"{name}.{symbol}", chain[1:])
         elif "__getattr__" in module.definitions:
             self._reach(module, "__getattr__")
         elif not symbol.startswith("__"):  # __name__, __file__ … every module has
@@ -211,27 +221,40 @@ class _Reach:
     def _is_ours(self, name: str) -> bool:
         return name == self._name or name.startswith(f"{self._name}.")
 
+    def _is_cut(self, user: str, name: str) -> bool:
+        """Whether the way from one module to another leads outside."""
+        return _is_below(name, self._outside) and not _is_below(user, self._outside)
+
     def _module(self, name: str) -> Module | None:
         """The module of a name, or None if the package has none such."""
-        if name not in self._modules:
-            self._modules[name] = self._parse(name) if self._is_ours(name) else None
-        return self._modules[name]
+        if name in self._paths and name not in self._modules:
+            self._modules[name] = _parse(name, self._paths[name])
+        return self._modules.get(name)
 
-    def _parse(self, name: str) -> Module | None:
-        parts: Sequence[str] = name.split(".")[1:]
-        base = self._folder.joinpath(*parts)
-        candidates = [(base / "__init__.py", True)]
-        if parts:
-            candidates.append((base.with_name(f"{base.name}.py"), False))
-        for path, is_package in candidates:
-            try:
-                source = path.read_bytes()
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except OSError as error:
-                raise CodeError(f"cannot read {path}: {error.strerror}") from error
-            try:
-                return parse_module(name, source, is_package=is_package)
-            except SyntaxError as error:
-                raise CodeError(f"{path}, line {error.lineno}: {error.msg}; mend it first") from error
-        return None
+
+def _parse(name: str, path: Path) -> Module:
+    try:
+        return parse_module(name, path.read_bytes(), is_package=path.name == _PACKAGE_FILE)
+    except OSError as error:
+        raise CodeError(f"cannot read {path}: {error.strerror}") from error
+    except SyntaxError as error:
+        raise CodeError(f"{path}, line {error.lineno}: {error.msg}; mend it first") from error
+
+
+def _module_paths(folder: Path, name: str) -> Iterator[tuple[str, Path]]:
+    """Every module below a package's folder; islands may be links."""
+    try:
+        entries = list(os.scandir(folder))
+    except OSError as error:
+        raise CodeError(f"cannot list {folder}, the folder of {name}: {error.strerror}") from error
+    for entry in entries:
+        if entry.name == _PACKAGE_FILE:
+            yield name, folder / entry.name
+        elif entry.name.endswith(".py"):
+            yield f"{name}.{entry.name.removesuffix('.py')}", folder / entry.name
+        elif entry.name.isidentifier() and entry.name != "__pycache__" and entry.is_dir():
+            yield from _module_paths(folder / entry.name, f"{name}.{entry.name}")
+
+
+def _is_below(name: str, modules: frozenset[str]) -> bool:
+    return any(name == module or name.startswith(f"{module}.") for module in modules)
