@@ -36,7 +36,12 @@ class Memory(NamedTuple):
 
     def select(self, sentences: Tensor) -> "Memory":
         """Return the memory of these sentences (int64 indices), in this order."""
-        return Memory(*(None if part is None else part.index_select(0, sentences) for part in self))
+        keys_BSA = None if self.keys_BSA is None else self.keys_BSA.index_select(0, sentences)
+        context_BH = None if self.context_BH is None else self.context_BH.index_select(0, sentences)
+        annotations_BSH, mask_BS, initial_BN = (
+            part.index_select(0, sentences) for part in (self.annotations_BSH, self.mask_BS, self.initial_BN)
+        )
+        return Memory(annotations_BSH, keys_BSA, mask_BS, context_BH, initial_BN)
 
 
 class Carry(NamedTuple):
@@ -89,7 +94,7 @@ class Network(nn.Module):
         annotation = 2 * n if searches else n
         self.config = config
         self.encoder = Encoder(source_size, m, n, backward=searches, gate_biases=all_biases)
-        self.alignment = None
+        self.alignment: Alignment | DotAlignment | None = None
         if config.kind == "rnnsearch":
             self.alignment = Alignment(n, annotation, config.alignment_units, bias=all_biases)
         elif config.kind == "luong":
