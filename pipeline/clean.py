@@ -2,11 +2,11 @@
 
 In this order:
 
-1. Unicode NFC.
+1. Typographic quotes become straight ones, if asked for (`straight_quotes`).
 2. Control characters, line and paragraph separators (categories Cc, Zl, Zp: tab, a lone carriage return,
    U+0085, U+2028 …) become spaces. Characters that show nothing and only steer layout (byte order mark, soft
    hyphen, zero-width space, word joiner, marks of writing direction) are removed.
-3. Typographic quotes become straight ones, if asked for (`straight_quotes`).
+3. Unicode NFC; after step 2, which may bring a letter and its accent together.
 4. Every run of spaces of any kind becomes one U+0020, except a run of no-break spaces only (U+00A0, U+202F,
    U+2007), which becomes one U+00A0: French writes `10 000` and `« mot »` with it. Outer spaces go.
 
@@ -82,8 +82,7 @@ def _empty(texts: pa.Array) -> Mask:
 
 
 def _normalize(text: str) -> str:
-    text = unicodedata.normalize("NFC", text)
-    text = _INVISIBLE.sub("", _CONTROL.sub(" ", text))
+    text = unicodedata.normalize("NFC", _INVISIBLE.sub("", _CONTROL.sub(" ", text)))
     return _SPACES.sub(_space, text).strip(" \u00a0")
 
 

@@ -1,8 +1,9 @@
 """What can be set about text: one frozen section a stage. Imports pydantic only."""
 
+import re
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class Section(BaseModel):
@@ -18,6 +19,18 @@ class SqliteFormat(Section):
     query: str
     replace: tuple[tuple[Literal["source", "target"], str, str], ...] = ()
     """(side, regular expression, replacement), side `source` or `target`, applied in order to that side."""
+
+    @field_validator("replace")
+    @classmethod
+    def _compiles(cls, rules: tuple[tuple[str, str, str], ...]) -> tuple[tuple[str, str, str], ...]:
+        for _, pattern, replacement in rules:
+            try:
+                re.compile(pattern).sub(replacement, "")  # reads the replacement too
+            except (re.error, IndexError) as error:
+                raise ValueError(
+                    f"replace: {pattern!r} by {replacement!r} is not a rule of re.sub: {error}"
+                ) from error
+        return rules
 
 
 class GettextFormat(Section):
@@ -65,9 +78,23 @@ class HoldoutConfig(Section):
     dev_corpora: tuple[str, ...] = ()
     test_corpora: tuple[str, ...] = ()
 
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if (self.dev or self.test) and self.corpus is None:
+            raise ValueError(
+                "dev and test rows are wanted, but no corpus to take them from; set holdout.corpus"
+            )
+        if both := sorted({*self.dev_corpora} & {*self.test_corpora}):
+            raise ValueError(f"{both[0]!r} cannot be both dev and test; remove it from one")
+        if self.corpus in (*self.dev_corpora, *self.test_corpora):
+            raise ValueError(
+                f"{self.corpus!r} gives some rows to dev and test, so it cannot be one of them whole"
+            )
+        return self
+
 
 class CleanConfig(Section):
-    """Normalisation of both sides. Order: NFC, control characters, runs of spaces, empty sides."""
+    """Normalisation of both sides. Order: quotes, control characters, NFC, runs of spaces, empty sides."""
 
     normalize: bool = True
     straight_quotes: bool = False  # ours: ‘ ’ “ ” become ' and "; the paper normalised nothing
@@ -77,7 +104,9 @@ class LeakageConfig(Section):
     """What happens when a dev or test sentence stands in training: drop the pair, only count it, or stop."""
 
     action: Literal["drop", "report", "stop"] = "drop"
-    minimum_words: int = Field(default=4, gt=0)  # shorter sentences ("Amen.") stand everywhere and are no leak
+    minimum_words: int = Field(
+        default=4, gt=0
+    )  # shorter sentences ("Amen.") stand everywhere and are no leak
 
 
 class TokenizeConfig(Section):
@@ -151,7 +180,9 @@ class EvaluateConfig(Section):
     bootstrap_samples: int = Field(default=1_000, gt=0)
     seed: int = 0
     translation_edit_rate: bool = True  # the slowest of the scores
-    least_coverage: float = Field(default=0.2, ge=0)  # a source word with less attention in all counts as dropped
+    least_coverage: float = Field(
+        default=0.2, ge=0
+    )  # a source word with less attention in all counts as dropped
     most_coverage: float = Field(default=2.0, gt=0)  # one with more counts as repeated
 
     @model_validator(mode="after")

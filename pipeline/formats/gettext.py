@@ -4,6 +4,7 @@ Fuzzy, obsolete and untranslated messages are no translations, and the header is
 plural message gives two pairs where the language has two forms, else one, of the singular.
 """
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -40,10 +41,10 @@ def _messages(path: Path) -> Iterator[Message]:
         read = polib.mofile if file.read(4) in _COMPILED else polib.pofile
     try:
         catalogue = read(str(path))
-    except (OSError, ValueError) as error:  # UnicodeDecodeError is a ValueError
+    except (OSError, ValueError, struct.error) as error:  # UnicodeDecodeError is a ValueError
         raise FormatError(f"{path} is not a gettext catalogue: {error}") from error
     for entry in catalogue:
-        if entry.obsolete or entry.fuzzy:
+        if entry.obsolete or "fuzzy" in entry.flags:
             continue
         for message in _pairs(entry):
             if message.source.strip() and message.target.strip():

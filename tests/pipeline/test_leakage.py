@@ -1,0 +1,91 @@
+import pyarrow as pa
+import pytest
+
+from rnnsearch.pipeline.config import LeakageConfig
+from rnnsearch.pipeline.errors import LeakageError
+from rnnsearch.pipeline.leakage import evaluation_sentences, gate_shard, gather_sentences, letters
+
+NONE = pa.table({"row": pa.array([], pa.int32())})
+
+
+@pytest.fixture
+def sentences(make_pairs) -> pa.Table:
+    dev = make_pairs([("The cat sat down.", "Le chat s'est assis."), ("Amen.", "Amen !")], "dev")
+    test = make_pairs(
+        [("Four words are enough", "Quatre mots, cela suffit"), ("The cat sat down!", "Non.")], "test"
+    )
+    return gather_sentences([evaluation_sentences(dev), evaluation_sentences(test)]).sentences
+
+
+TRAINING = [
+    ("a", "b"),
+    ("THE CAT—SAT “down”", "x y z w"),  # case, dashes and quotes hide nothing
+    ("a", "b"),
+    ("x", "le chat s’est assis"),
+    ("Amen", "Amen"),  # too short to be a leak
+    ("Four words are enough", "Quatre mots cela suffit"),
+    ("The cat sat down on it.", "Le chat s'est assis dessus."),
+    ("Le chat s'est assis.", "The cat sat down."),  # each side is compared with its own
+]
+
+
+def test_duplicates_go_first_then_leaks_by_their_side(make_pairs, sentences: pa.Table) -> None:
+    rows = pa.table({"row": pa.array([2], pa.int32())})
+    result = gate_shard(make_pairs(TRAINING), rows, sentences, LeakageConfig())
+    assert result.kept["line"].to_pylist() == [0, 4, 6, 7]
+    reasons = dict(zip(result.dropped["line"].to_pylist(), result.dropped["reason"].to_pylist(), strict=True))
+    assert reasons == {1: "leaked_source", 2: "duplicate", 3: "leaked_target", 5: "leaked_source"}
+    assert result.leaks["line"].to_pylist() == [1, 3, 5]
+
+
+def test_report_keeps_the_leaks_and_tells_them(make_pairs, sentences: pa.Table) -> None:
+    dropping = gate_shard(make_pairs(TRAINING), NONE, sentences, LeakageConfig())
+    result = gate_shard(make_pairs(TRAINING), NONE, sentences, LeakageConfig(action="report"))
+    assert result.kept.num_rows == len(TRAINING)
+    assert result.dropped.num_rows == 0
+    assert result.leaks == dropping.leaks
+    assert result.leaks.to_pylist() == dropping.dropped.to_pylist()
+
+
+def test_stop_raises_with_counts_and_places(make_pairs, sentences: pa.Table) -> None:
+    config = LeakageConfig(action="stop")
+    with pytest.raises(
+        LeakageError, match=r"3 training pairs .*leaked_source: 2, leaked_target: 1.* c line 1; c line 3"
+    ):
+        gate_shard(make_pairs(TRAINING), NONE, sentences, config)
+    assert gate_shard(make_pairs(TRAINING[:1]), NONE, sentences, config).kept.num_rows == 1
+
+
+def test_a_duplicate_is_no_leak_as_well(make_pairs, sentences: pa.Table) -> None:
+    rows = pa.table({"row": pa.array([1], pa.int32())})
+    result = gate_shard(make_pairs([("Four words are enough", "x")] * 2), rows, sentences, LeakageConfig())
+    assert result.leaks["line"].to_pylist() == [0]
+
+
+@pytest.mark.parametrize(("minimum", "leaks"), [(4, 1), (5, 0), (1, 1)])
+def test_a_sentence_of_the_least_number_of_words_is_a_leak(
+    make_pairs, sentences: pa.Table, minimum: int, leaks: int
+) -> None:
+    config = LeakageConfig(minimum_words=minimum)
+    pairs = make_pairs([("Four words are enough", "x")])
+    assert gate_shard(pairs, NONE, sentences, config).leaks.num_rows == leaks
+
+
+def test_evaluation_sentences_do_not_depend_on_the_order_of_shards(make_pairs) -> None:
+    shards = [make_pairs([("a b", "c"), ("d", "e")]), make_pairs([("A, b", "f")]), make_pairs([])]
+    partials = [evaluation_sentences(shard) for shard in shards]
+    merged = gather_sentences(partials).sentences
+    assert merged == gather_sentences(partials[::-1]).sentences
+    assert merged.to_pylist()[0] == {"side": "source", "text": "ab", "words": 2}
+    assert gather_sentences([]).sentences.num_rows == 0
+
+
+def test_letters_marks_and_digits_of_any_script_are_compared() -> None:
+    texts = pa.array(["L’ÉTÉ 2014 ; «oui» !", "Привет, мир", "नमस्ते", "... !"])
+    assert letters(texts).to_pylist() == ["lété2014oui", "приветмир", "नमस्ते", ""]
+
+
+def test_a_sentence_without_letters_is_never_a_leak(make_pairs) -> None:
+    dev = gather_sentences([evaluation_sentences(make_pairs([("...", "- - - -")]))]).sentences
+    result = gate_shard(make_pairs([("!!!", "????")]), NONE, dev, LeakageConfig(minimum_words=1))
+    assert result.leaks.num_rows == 0
