@@ -1,7 +1,8 @@
 """Alignments: soft ones as the attention gives them, hard ones, and gold ones.
 
-A soft alignment has a row for each target word and a column for each source word, the last column for `</s>`:
-rows sum to 1 (Eq. 6). A hard alignment is a set of links (source word, target word), counted from 0.
+A soft alignment has a row for each target word (the row of the final `</s>` is left out) and a column for each
+source word, the last column for `</s>`: rows sum to 1 (Eq. 6). A hard alignment is a set of links (source word,
+target word), counted from 0.
 """
 
 import re
@@ -104,15 +105,16 @@ def coverage(weights: FloatArray, low: float, high: float) -> Coverage:
     return Coverage(int((received < low).sum()), int((received > high).sum()))
 
 
-def as_matrix(rows: Sequence[Sequence[float]] | None, columns: int) -> FloatArray:
-    """An alignment of HYPOTHESES as a matrix of `columns` columns.
+def as_matrix(rows: Sequence[Sequence[float]], target_words: int, source_words: int) -> FloatArray:
+    """An alignment of HYPOTHESES as a matrix: its rows are the target words and, if it has it, the final `</s>`.
 
-    Raises EvaluationError where a row has another length: the attention would be transposed (PAPER trap 45).
+    Raises EvaluationError where the sizes differ from the sentences': as they would, were it transposed (PAPER
+    trap 45).
     """
-    rows = rows or ()
-    if any(len(row) != columns for row in rows):
+    columns = source_words + 1
+    if any(len(row) != columns for row in rows) or len(rows) not in (target_words, target_words + 1):
         raise EvaluationError(
-            f"an alignment has rows of {sorted({len(r) for r in rows})} weights, not {columns}, one for each "
-            f"source word and </s>; rows are target words"
+            f"an alignment of {len(rows)} rows of {sorted({len(row) for row in rows})} weights for {target_words} "
+            f"target and {source_words} source words; rows are target words, columns source words and </s>"
         )
     return np.array(rows, np.float64).reshape(len(rows), columns)

@@ -59,8 +59,8 @@ def sentence_statistics(
     outputs, outputs_no_unk = (table["hypothesis"].to_pylist() for table in (hypotheses, no_unk))
     language = tokenize.target_language
     aligned = [
-        _alignment(rows, int(count) + 1, config)
-        for rows, count in zip(hypotheses["alignment"].to_pylist(), known.total, strict=True)
+        _alignment(rows, len(words(output)), int(count), config)
+        for rows, output, count in zip(hypotheses["alignment"].to_pylist(), outputs, known.total, strict=True)
     ]
     columns: dict[str, Any] = {
         "corpus": column(tokens, "corpus"),
@@ -109,7 +109,7 @@ def evaluate(
         "sentences": sentences.num_rows,
         "subsets": {name: subset_score(sentences, name, config, tokenize, search) for name in SUBSETS},
         **breakdowns(sentences, config, tokenize, search),
-        "behaviour": behaviour(sentences),
+        "behaviour": behaviour(sentences, config),
     }
     return Evaluation(sentences, (json.dumps(scores, indent=1, ensure_ascii=False) + "\n").encode())
 
@@ -137,15 +137,16 @@ def external_hypotheses(lines: Sequence[str], tokens: pa.Table) -> pa.Table:
 
 
 def _alignment(
-    rows: Sequence[Sequence[float]] | None, columns: int, config: EvaluateConfig
+    rows: Sequence[Sequence[float]] | None, target_words: int, source_words: int, config: EvaluateConfig
 ) -> Mapping[str, Any]:
     """The columns of SENTENCES that come from an alignment."""
     if rows is None:
         return dict.fromkeys(("entropies", "least_weight", "most_weight", "dropped_words", "repeated_words"))
-    weights = as_matrix(rows, columns)
-    sums, covered = row_sums(weights), coverage(weights, config.least_coverage, config.most_coverage)
+    weights = as_matrix(rows, target_words, source_words)
+    spoken = weights[:target_words]
+    sums, covered = row_sums(weights), coverage(spoken, config.least_coverage, config.most_coverage)
     return {
-        "entropies": np.rint(entropies(weights) * MICRO).astype(np.int32),
+        "entropies": np.rint(entropies(spoken) * MICRO).astype(np.int32),
         "least_weight": round(sums.low * MICRO),
         "most_weight": round(sums.high * MICRO),
         "dropped_words": covered.dropped,

@@ -100,7 +100,8 @@ HYPOTHESES = pa.schema(
         pa.field(
             "fallback", pa.bool_(), nullable=False
         ),  # true: UNK was forbidden and had to be allowed again
-        # row t: weights over the source words and </s> when target word t was emitted; null for models without
+        # row t: weights over the source words and </s> when target word t was emitted, then a row for the </s>
+        # that ended it, if one did; null for models without
         pa.field("alignment", pa.list_(pa.field("element", pa.list_(pa.field("element", pa.float32()))))),
     ],
     metadata={"schema": "hypotheses", "version": "1"},

@@ -19,7 +19,7 @@ from sacrebleu.metrics.ter import TER
 
 from rnnsearch.pipeline.bleu import COLUMNS, Bleu, EvaluationError, bleu
 from rnnsearch.pipeline.config import EvaluateConfig, SearchConfig, TokenizeConfig
-from rnnsearch.pipeline.observables import mean_by_position, rate
+from rnnsearch.pipeline.observables import lengths, mean_by_position, rate
 from rnnsearch.pipeline.schemas import UNK
 from rnnsearch.pipeline.sieve import column
 from rnnsearch.pipeline.significance import Comparison, bootstrap, compare, interval
@@ -33,6 +33,7 @@ SUBSETS = ("all", "no-unk", "no-unk-allowed")
 UNKNOWN_MARK = "\ufffd"  # for [UNK] in running text: one character that no reference holds
 MICRO = 1_000_000
 _POSITIONS = 60  # target positions with a mean entropy
+_LONGEST = 100  # words; longer sentences are counted with these
 _ENTITY = re.compile(r"&(?:amp|apos|quot|lt|gt|#124|#91|#93);")  # Moses' escapes
 _ESCAPED = re.compile(r"[&'\"<>|\[\]]")  # what they stand for
 
@@ -177,7 +178,7 @@ def _part(rows: IntArray, config: EvaluateConfig) -> Json:
     }
 
 
-def behaviour(sentences: pa.Table) -> Json:
+def behaviour(sentences: pa.Table, config: EvaluateConfig) -> Json:
     """How the translations look apart from their score: rates a token, and counts of sentences."""
     columns = ("source_words", "source_unknown", "reference_unknown", "output_unknown")
     values = {name: sentences[name].to_numpy() for name in (*columns, "stutters", "reference_stutters")}
@@ -195,29 +196,45 @@ def behaviour(sentences: pa.Table) -> Json:
         "unfinished": count - int(np.count_nonzero(sentences["finished"].to_numpy())),
         "unfinished_no_unk": count - int(np.count_nonzero(sentences["finished_no_unk"].to_numpy())),
         "fallbacks": int(np.count_nonzero(sentences["fallback"].to_numpy())),
-        "attention": _attention(sentences),
+        "lengths": {
+            name: {"counts": list(found.counts), "mean": round(found.mean, 4)}
+            for name, found in (
+                ("source", lengths(values["source_words"], _LONGEST)),
+                ("reference", lengths(reference_words, _LONGEST)),
+                ("output", lengths(output_words, _LONGEST)),
+            )
+        },
+        "attention": _attention(sentences, config),
     }
 
 
-def _attention(sentences: pa.Table) -> Json | None:
+def _attention(sentences: pa.Table, config: EvaluateConfig) -> Json | None:
     """Means over target words, in nats; None for a system without alignments."""
     aligned = sentences.filter(sentences["entropies"].is_valid())
     if not aligned.num_rows:
         return None
     rows = aligned["entropies"].to_pylist()
-    source_words = int(aligned["source_words"].to_numpy().sum())
-    flat = np.concatenate([np.array(row, np.int64) for row in rows])
-    dropped, repeated, least, most = (
+    target_words = np.array([len(row) for row in rows])
+    sums = np.array([sum(row) for row in rows])
+    length, dropped, repeated, least, most = (
         aligned[name].to_numpy()
-        for name in ("dropped_words", "repeated_words", "least_weight", "most_weight")
+        for name in ("source_words", "dropped_words", "repeated_words", "least_weight", "most_weight")
     )
+    by_length = []
+    for span in bins(config.length_bins):
+        inside = span.holds(length)
+        mean = round(rate(sums[inside], target_words[inside]) / MICRO, 6)
+        by_length.append(
+            {"low": span.low, "high": span.high, "sentences": int(inside.sum()), "entropy": mean}
+        )
     return {
-        "entropy": round(float(flat.mean()) / MICRO, 6) if len(flat) else None,
+        "entropy": round(rate(sums, target_words) / MICRO, 6),
         "entropy_by_position": [round(mean / MICRO, 6) for mean in mean_by_position(rows, _POSITIONS)],
+        "entropy_by_length": by_length,
         "least_weight": int(least.min()) / MICRO,
         "most_weight": int(most.max()) / MICRO,
-        "dropped_words": round(int(dropped.sum()) / source_words, 6) if source_words else 0.0,
-        "repeated_words": round(int(repeated.sum()) / source_words, 6) if source_words else 0.0,
+        "dropped_words": round(rate(dropped, length), 6),  # a source word
+        "repeated_words": round(rate(repeated, length), 6),
     }
 
 

@@ -77,7 +77,9 @@ def test_coverage_counts_source_words_that_got_little_or_much_attention() -> Non
 def test_a_transposed_alignment_is_an_error() -> None:
     # PAPER trap 45: rows are target words.
     rows = WEIGHTS[:2].tolist()
-    assert as_matrix(rows, 3).sum(axis=1) == pytest.approx(1)
-    with pytest.raises(EvaluationError, match="rows are target words"):
-        as_matrix(np.transpose(rows).tolist(), 3)
-    assert as_matrix([], 3).shape == as_matrix(None, 3).shape == (0, 3)
+    assert as_matrix(rows, 2, 2).sum(axis=1) == pytest.approx(1)
+    assert as_matrix(rows, 1, 2).shape == (2, 3)  # the last row is that of `</s>`
+    assert as_matrix([], 0, 2).shape == (0, 3)
+    for wrong in (np.transpose(rows).tolist(), WEIGHTS[:1].tolist(), [*rows, *rows], [rows[0], rows[1][:2]]):
+        with pytest.raises(EvaluationError, match="rows are target words"):
+            as_matrix(wrong, 2, 2)

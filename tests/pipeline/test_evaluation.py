@@ -296,6 +296,8 @@ def test_unknown_words_are_counted_in_output_source_and_reference() -> None:
     assert found["unknown_reference"] == round(2 / 22, 6)
     assert (found["fallbacks"], found["unfinished"], found["unfinished_no_unk"]) == (1, 0, 0)
     assert found["attention"] is None
+    assert found["lengths"]["source"] == {"counts": [0, 0, 1, 0, 1, 3, *[0] * 95], "mean": 4.2}
+    assert found["lengths"]["output"]["mean"] == found["lengths"]["reference"]["mean"] == 4.4
 
 
 def test_attention_is_measured_over_target_words() -> None:
@@ -312,9 +314,20 @@ def test_attention_is_measured_over_target_words() -> None:
     assert found["repeated_words"] == round(5 / 21, 6)
     even = [[[1 / size] * size] * len(line.split(" ")) for size, line in zip(sources, OUTPUTS, strict=True)]
     mean = np.average([np.log(size) for size in sources], weights=[len(line.split(" ")) for line in OUTPUTS])
-    assert scores_of(row_statistics(alignment=even))["behaviour"]["attention"]["entropy"] == pytest.approx(
-        mean, abs=1e-5
-    )
+    found = scores_of(row_statistics(alignment=even))["behaviour"]["attention"]
+    assert found["entropy"] == pytest.approx(mean, abs=1e-5)
+    parts = [(part["sentences"], part["entropy"]) for part in found["entropy_by_length"][:2]]
+    assert parts == [(5, found["entropy"]), (0, 0)]
+
+
+def test_the_row_of_the_end_of_sentence_is_no_target_word() -> None:
+    sources = [len(line.split(" ")) + 1 for line in TOKENS["source"].to_pylist()]
+    plain = [
+        [[1.0] + [0.0] * (size - 1)] * len(line.split(" "))
+        for size, line in zip(sources, OUTPUTS, strict=True)
+    ]
+    ended = [[*rows, [1 / size] * size] for size, rows in zip(sources, plain, strict=True)]
+    assert scores_of(row_statistics(alignment=ended)) == scores_of(row_statistics(alignment=plain))
 
 
 def test_weight_lost_to_padding_shows() -> None:
