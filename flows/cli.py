@@ -35,6 +35,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print what a program would
 
 STORE = ".rnnsearch"
 
+ENVIRONMENT = {  # read by Prefect and Ray when they are imported
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "token",  # Ray's own ports listen on all interfaces
+}
+
 
 def main() -> None:
     """Run the command line; a user's mistake ends in one message and exit code 2, a failed run in 1."""
@@ -53,8 +60,8 @@ def main() -> None:
 @app.command()
 def run(profile: Profile = "demo", override: Overrides = [], store: StoreAt = STORE) -> None:  # noqa: B006
     """Run the pipeline; what is done already is not done again."""
-    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")  # read when Prefect is imported
-    os.environ.setdefault("DO_NOT_TRACK", "1")
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     from rnnsearch.flows.command_run import run_profile  # noqa: PLC0415
 
     sys.exit(run_profile(profile, override, store))

@@ -16,8 +16,6 @@ R = TypeVar("R")
 _PROBE_SECONDS = 45.0  # for the first worker of a cluster to start, look for the package and answer
 _OBJECT_STORE_BYTES = 200 * 1024**2  # tasks pass digests, so that Ray's memory stays almost empty
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-
 
 class ClusterError(RuntimeError):
     """A cluster that cannot be used; the message says what was found and what to do."""
@@ -36,7 +34,6 @@ class Cluster:
         """Start or reach Ray and make sure that its workers can import this package. Raises ClusterError."""
         if self._connected:
             return
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
         quiet: dict[str, Any] = {
             "log_to_driver": False,
             "logging_level": logging.ERROR,

@@ -37,7 +37,7 @@ def show_plan(
     _print_stages(console, planned)
     misses = [each for each in planned if not each.hit]
     known = [each.seconds for each in misses if each.seconds is not None]
-    cost = f"; about {_duration(sum(known))} by what they took last time" if known else ""
+    cost = f"; about {duration(sum(known))} by what they took last time" if known else ""
     console.print(Text(f"{len(planned) - len(misses)} cached, {len(misses)} to compute{cost}"))
 
 
@@ -57,12 +57,13 @@ def _print_stages(console: Console, planned: Sequence[Planned]) -> None:
     table = Table("stage", "shape", "", "last time", "why", box=None, pad_edge=False, header_style="bold")
     for each in planned:
         mark = Text("cached", "green") if each.hit else Text("compute", "yellow")
-        took = _duration(each.seconds) if each.seconds is not None else ""
+        took = duration(each.seconds) if each.seconds is not None else ""
         table.add_row(each.stage, each.shape, mark, took, Text("\n".join(each.reasons), overflow="fold"))
     console.print(table)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds as a person reads them."""
     if seconds < 90:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,6 +1,7 @@
 """`rnnsearch run`: the flow, with a console in front and the noise of its servers in a file."""
 
 import datetime
+import logging
 import sys
 import time
 from collections.abc import Sequence
@@ -8,8 +9,11 @@ from pathlib import Path
 
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from rnnsearch.flows.command_inspect import report_folder
 from rnnsearch.flows.console import RunConsole, quiet
 from rnnsearch.flows.dag import build
+
+# REPORT from rnnsearch.flows.report.write import write_report
 from rnnsearch.flows.reproduce import Reproduction, reproduce
 from rnnsearch.flows.settings import load_settings
 from rnnsearch.storage.store import Store
@@ -20,7 +24,7 @@ def run_profile(profile: str, overrides: Sequence[str], location: str) -> int:
     settings = load_settings(profile, overrides)  # a mistake in it is said before anything starts
     store = Store.open(location)
     stages = build(settings)
-    log = store.local_root / "logs" / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}.log"
+    log = store.backend.cache / "logs" / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}.log"
     began = time.monotonic()
     with quiet(log) as stream:
         console = RunConsole(stream)
@@ -32,6 +36,7 @@ def run_profile(profile: str, overrides: Sequence[str], location: str) -> int:
             console.say("starting Prefect …")
             flow = reproduce.with_options(task_runner=runner)
             done = flow(profile=profile, overrides=list(overrides), store=location, console=console)
+    logging.getLogger("prefect").setLevel(logging.CRITICAL)  # its server says good-bye at exit
     return _end(done, store, log, time.monotonic() - began)
 
 
@@ -47,6 +52,5 @@ def _end(done: Reproduction, store: Store, log: Path, seconds: float) -> int:
             say(f"not run, since they wait for it: {', '.join(done.skipped)}\n")
         say("run the same command again to go on from here\n")
         return 1
-    if done.report is not None:
-        sys.stdout.write(f"report: {done.report}\n")
+    # REPORT sys.stdout.write(f"report: {write_report(store, done.run, report_folder(store, done.run))}\n")
     return 0

@@ -284,7 +284,7 @@ def _system(settings: Settings, name: str, system: SystemConfig) -> Iterator[Sta
         outputs=("model", "state", "curve"),
         whole=whole,
         config=sections(system.network, system.train),
-        roots=("rnnsearch.flows.train:train_worker", "rnnsearch.pipeline.encode:encode_shard"),
+        roots=("rnnsearch.flows.training:train_worker", "rnnsearch.pipeline.encode:encode_shard"),
         libraries=("torch", "numpy", "pyarrow"),
     )
     test = Ref("tokenize/test", "pairs")

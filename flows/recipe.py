@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rnnsearch.flows.dag import Stage
 from rnnsearch.flows.errors import UsageError
-from rnnsearch.storage.code import CodeDigest, digest_code
+from rnnsearch.storage.code import CodeDigest, code_digest
 from rnnsearch.storage.digests import Digest, hash_file
 from rnnsearch.storage.ledger import Attempt
 from rnnsearch.storage.recipes import Recipe, compare_code, compare_recipes, nearest_recipe
@@ -53,7 +53,7 @@ def _content(stage: Stage) -> Mapping[str, Digest]:
 @functools.cache
 def code_of(roots: tuple[str, ...]) -> CodeDigest:
     """The digest of all code that these roots reach inside this package."""
-    return digest_code(roots)
+    return code_digest(roots)
 
 
 def libraries_of(stage: Stage) -> Mapping[str, str]:

@@ -1,8 +1,8 @@
 """The stage `train`: from artifacts to a training on Ray, and back into the store."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,6 +26,7 @@ _ANY_LENGTH = 10**9  # words
 def train(job: Job, progress: Callable[[str], None]) -> Finished:
     """Train one system on Ray; a training that was cut off goes on from its newest whole checkpoint."""
     store, inputs = job.store, job.inputs
+    config = section(job.config, TrainConfig)
     source, target = whole_table(store, inputs["source"]), whole_table(store, inputs["target"])
     workdir = job.workdir()
     dev = workdir / "dev.parquet"
@@ -39,7 +40,7 @@ def train(job: Job, progress: Callable[[str], None]) -> Finished:
             shard_rows=[file.rows or 0 for file in examples.files],
             dev=dev,
             network=section(job.config, NetworkConfig),
-            train=section(job.config, TrainConfig),
+            train=config,
             source_size=source.num_rows + len(SPECIALS),
             target_size=target.num_rows + len(SPECIALS),
             initial_state=None if initial is None else store.local_folder(initial),
@@ -50,14 +51,34 @@ def train(job: Job, progress: Callable[[str], None]) -> Finished:
             workdir=workdir,
             earlier=job.earlier(),
         ),
-        progress,
+        _teller(config.updates, progress),
     )
     files = {
         "model": _tree(store, outcome.model),
         "state": _tree(store, outcome.state),
         "curve": _tree(store, outcome.curve),
     }
-    return Finished(files, outcome.observations)
+    seen = dict(outcome.observations)
+    return Finished(files, seen | {"parts": seen.pop("seconds")})
+
+
+def _teller(updates: int, progress: Callable[[str], None]) -> Callable[[Mapping[str, Any]], None]:
+    """A listener that says how far a training is: every sign of life has a speed, some have losses."""
+    losses = {"loss_per_token": "", "dev_loss_per_token": ""}
+
+    def tell(message: Mapping[str, Any]) -> None:
+        for name, what in (("loss_per_token", "train"), ("dev_loss_per_token", "dev")):
+            if message.get(name) is not None:
+                losses[name] = f", {what} {message[name]:.3f}"
+        if message["event"] in ("update", "row"):
+            speed = message["tokens_per_second"]
+            shown = "".join(losses.values())
+            unit = " nats a token" if shown else ""
+            progress(
+                f"update {message['update']:,} of {updates:,}{shown}{unit}, {speed:,.0f} target tokens/s"
+            )
+
+    return tell
 
 
 def encode_dev(pairs: pa.Table, source: pa.Table, target: pa.Table) -> pa.Table:
