@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
@@ -46,10 +47,15 @@ def train_worker(job: TrainingJob, workers: Workers) -> Ending:
         return Ending("finished", job.train.updates)
     torch.set_num_threads(job.threads)
     torch.manual_seed(job.train.seed)
-    try:
-        return _Training(job, workers).run()
-    except TrainingError as error:
-        return Ending("failed", 0, str(error))
+    with ExitStack() as stack:
+        saves = messenger = None
+        if workers.rank == 0:
+            saves = stack.enter_context(closing(Saves(job)))
+            messenger = stack.enter_context(closing(Messenger(job)))
+        try:
+            return _Training(job, workers, saves, messenger).run()
+        except TrainingError as error:
+            return Ending("failed", 0, str(error))
 
 
 def dev_loss(trainer: Trainer, dev: Sides, workers: Workers) -> DevLoss:
@@ -73,8 +79,11 @@ def dev_loss(trainer: Trainer, dev: Sides, workers: Workers) -> DevLoss:
 
 
 class _Training:
-    def __init__(self, job: TrainingJob, workers: Workers) -> None:
+    def __init__(
+        self, job: TrainingJob, workers: Workers, saves: Saves | None, messenger: Messenger | None
+    ) -> None:
         self.job, self.workers, self.config = job, workers, job.train
+        self.saves, self.messenger = saves, messenger  # of the first worker
         self.watch, self.curve = Watch(), Curve()
         self.update = 0
         self.best_loss, self.best_update = math.inf, 0  # of dev, per token
@@ -87,33 +96,25 @@ class _Training:
             initialize(network, self.config.seed)
             dtype = torch.float64 if self.config.precision == "float64" else torch.float32
             self.trainer = Trainer(network.to(self.device, dtype), self.config, workers.sum)
-            first = workers.rank == 0
-            self.saves = Saves(job) if first else None
-            self.messenger = Messenger(job) if first else None
             self._resume()
 
     def run(self) -> Ending:
         """Make the updates that are missing and write the outputs."""
         placement = {"device": self.device.type, "workers": self.workers.size, "threads": self.job.threads}
         self._say("start", {"update": self.update, "updates": self.config.updates, **placement})
-        try:
-            with ahead(self._batches()) as feed:
-                while self.update < self.config.updates:
-                    with self.watch.timed("feeding"):
-                        shared = next(feed)
-                    if self._learn(shared) and self.update < self.config.updates:
-                        self._save()
-                        return Ending("stopped", self.update)
-                    if self.update == self.config.updates or self.update % self.config.checkpoint_every == 0:
-                        self._save()
-            if self.saves is not None:
-                self.saves.finish(self._snapshot(), self.curve, self._observations(placement))
-            self._say("end", {"update": self.update, **self._observations(placement)})
-            return Ending("finished", self.update)
-        finally:
-            if self.saves is not None and self.messenger is not None:
-                self.messenger.close()
-                self.saves.close()
+        with ahead(self._batches()) as feed:
+            while self.update < self.config.updates:
+                with self.watch.timed("feeding"):
+                    shared = next(feed)
+                if self._learn(shared) and self.update < self.config.updates:
+                    self._save()
+                    return Ending("stopped", self.update)
+                if self.update == self.config.updates or self.update % self.config.checkpoint_every == 0:
+                    self._save()
+        if self.saves is not None:
+            self.saves.finish(self._snapshot(), self.curve, self._observations(placement))
+        self._say("end", {"update": self.update, **self._observations(placement)})
+        return Ending("finished", self.update)
 
     def _batches(self) -> Iterator[Shared]:
         return shared_batches(

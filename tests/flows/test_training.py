@@ -1,0 +1,438 @@
+"""The training loop without Ray: workers are threads of this process. Traps 19 to 21, resuming, resizing."""
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch import Tensor
+
+from rnnsearch.flows.training import DevLoss, dev_loss, train_worker
+from rnnsearch.flows.training_data import Examples, Shared, ahead, dev_batches, shared_batches, sides
+from rnnsearch.flows.training_job import Ending, TrainingJob, Workers
+from rnnsearch.model.checkpoint import load_network, newest_checkpoint, read_checkpoint
+from rnnsearch.model.config import NetworkConfig, TrainConfig
+from rnnsearch.model.initialization import initialize
+from rnnsearch.model.network import Network
+from rnnsearch.model.step import Trainer
+from rnnsearch.pipeline.schemas import CURVE
+
+WORDS = 20
+TINY = NetworkConfig(units=6, embedding=5, alignment_units=4, maxout_units=3)
+TRAIN = TrainConfig(
+    updates=10,
+    batch=8,
+    window_batches=6,
+    log_every=3,
+    checkpoint_every=4,
+    evaluate_every=5,
+    optimizer="adam",
+    learning_rate=0.01,
+)
+
+
+@dataclass
+class Meeting:
+    """Where workers that are threads meet, as processes do in a collective."""
+
+    size: int
+    box: dict[int, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.barrier = threading.Barrier(self.size, timeout=120)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threads(Workers):
+    meeting: Meeting
+
+    @property
+    def sum(self) -> Callable[[Tensor], None] | None:
+        def add(tensor: Tensor) -> None:
+            parts = self._gather(tensor.clone())
+            tensor.copy_(torch.stack(parts).sum(0))
+
+        return None if self.size == 1 else add
+
+    def agree(self, value: Any) -> Any:
+        return self._gather(value)[0]
+
+    def spread(self, tensor: Tensor) -> None:
+        first = self._gather(tensor.clone())[0]
+        tensor.copy_(first)
+
+    def _gather(self, value: Any) -> list[Any]:
+        self.meeting.box[self.rank] = value
+        self.meeting.barrier.wait()
+        found = [self.meeting.box[rank] for rank in range(self.size)]
+        self.meeting.barrier.wait()
+        return found
+
+
+def together(
+    size: int, work: Callable[[Workers], Any], stop: Callable[[int], bool] | None = None
+) -> list[Any]:
+    """Run `work` on so many workers; raise what one of them raised."""
+    meeting, results = Meeting(size), {}
+
+    def one(rank: int) -> None:
+        stopping = (lambda: False) if stop is None else (lambda: stop(rank))
+        try:
+            results[rank] = work(Threads(rank=rank, size=size, stopping=stopping, meeting=meeting))
+        except BaseException as error:
+            results[rank] = error
+            meeting.barrier.abort()
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result in results.values():
+        if isinstance(result, BaseException) and not isinstance(result, threading.BrokenBarrierError):
+            raise result
+    return [results[rank] for rank in range(size)]
+
+
+@pytest.fixture
+def job(tmp_path: Path, examples: Callable[..., list[Path]]) -> TrainingJob:
+    return TrainingJob(
+        examples=examples(tmp_path / "examples", 100, shards=3, words=WORDS),
+        dev=examples(tmp_path / "dev", 7, words=WORDS, seed=1, longest=15)[0],
+        network=TINY,
+        train=TRAIN,
+        source_size=WORDS,
+        target_size=WORDS,
+        name="test",
+        workdir=_folder(tmp_path / "work"),
+    )
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def _elsewhere(job: TrainingJob, name: str, **changes: Any) -> TrainingJob:
+    train = job.train.model_copy(update=changes.pop("train", {}))
+    return replace(job, workdir=_folder(job.workdir.parent / name), train=train, **changes)
+
+
+def _train(job: TrainingJob, workers: int = 1, stop: Callable[[int], bool] | None = None) -> Ending:
+    endings = together(workers, lambda each: train_worker(job, each), stop)
+    assert endings == [endings[0]] * workers
+    return endings[0]
+
+
+def _artifacts(job: TrainingJob) -> dict[str, bytes]:
+    folder = job.finished
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "observations.json"
+    }
+
+
+def _stop_at(update: int) -> Callable[[int], bool]:
+    """A wish of the first worker, in its update of this number."""
+    calls = [0]
+
+    def stop(rank: int) -> bool:
+        calls[0] += rank == 0
+        return rank == 0 and calls[0] >= update
+
+    return stop
+
+
+def test_a_training_writes_model_state_and_curve_with_equal_bytes_twice(job: TrainingJob) -> None:
+    again = _elsewhere(job, "again")
+    assert _train(job) == _train(again) == Ending("finished", 10)
+    artifacts = _artifacts(job)
+    assert artifacts == _artifacts(again)
+    assert sorted(artifacts) == [
+        "curve.parquet",
+        "model/best.safetensors",
+        "model/config.json",
+        "model/model.safetensors",
+        "state/best.safetensors",
+        "state/model.safetensors",
+        "state/optimizer.safetensors",
+        "state/progress.json",
+    ]
+    last = load_network(job.finished / "model", "last")
+    state = read_checkpoint(job.finished / "state")
+    for name, parameter in last.named_parameters():
+        assert torch.equal(parameter, state.parameters[name])
+    observations = json.loads((job.finished / "observations.json").read_text())
+    assert observations["updates"] == 10
+    assert observations["pairs"] == 8 * 10
+    assert observations["epochs"] == pytest.approx(80 / 100)
+
+
+def test_the_curve_has_a_row_at_every_interval_evaluation_and_end(job: TrainingJob) -> None:
+    _train(job)
+    table = pq.read_table(job.finished / "curve.parquet")
+    assert table.schema.equals(CURVE)
+    rows = {row["update"]: row for row in table.to_pylist()}
+    assert list(rows) == [3, 5, 6, 9, 10]
+    assert [update for update, row in rows.items() if row["dev_loss_per_token"] is not None] == [5, 10]
+    assert sum(row["sentences"] for row in rows.values()) == 80
+    assert rows[3]["loss_per_token"] == pytest.approx(np.log(WORDS), rel=0.05)
+    assert all(0 < row["padding_share"] < 0.5 for row in rows.values())
+    ratio = rows[3]["loss_per_sentence"] / rows[3]["loss_per_token"]
+    assert ratio == pytest.approx(rows[3]["tokens"] / rows[3]["sentences"])
+
+
+@pytest.mark.parametrize("update", [1, 4, 5, 9])
+def test_trap_21_a_training_stopped_inside_a_window_goes_on_bit_for_bit(
+    job: TrainingJob, update: int
+) -> None:
+    straight = _elsewhere(job, "straight")
+    _train(straight)
+    assert _train(job, stop=_stop_at(update)) == Ending("stopped", update)
+    assert not job.finished.exists()
+    rerun = _elsewhere(job, "rerun", earlier=[job.workdir])
+    assert _train(rerun) == Ending("finished", 10)
+    assert _artifacts(rerun) == _artifacts(straight)
+
+
+def test_a_crash_between_checkpoints_goes_on_from_the_one_before(
+    job: TrainingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = _elsewhere(job, "straight")
+    _train(straight)
+    real, calls = Trainer.update, [0]
+
+    def crash(self: Trainer, *arguments: Any, **named: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 8:
+            raise OSError("the machine is gone")
+        return real(self, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "update", crash)
+        with pytest.raises(OSError, match="gone"):
+            _train(job)
+    found = newest_checkpoint([job.checkpoints])
+    assert found is not None
+    assert found.snapshot.update == 4
+    assert _train(job) == Ending("finished", 10)
+    assert _artifacts(job) == _artifacts(straight)
+
+
+def test_a_finished_training_is_not_done_again(job: TrainingJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    _train(job)
+    monkeypatch.setattr(Trainer, "update", lambda *_: pytest.fail("trained again"))
+    assert _train(job) == Ending("finished", 10)
+
+
+def test_a_training_goes_on_from_the_state_of_a_shorter_one(job: TrainingJob) -> None:
+    straight = _elsewhere(job, "straight", train={"evaluate_every": 6, "log_every": 6})
+    _train(straight)
+    shorter = _elsewhere(straight, "shorter", train={"updates": 6})
+    _train(shorter)
+    longer = _elsewhere(straight, "longer", initial_state=shorter.finished / "state")
+    _train(longer)
+    assert _artifacts(longer) == _artifacts(straight)
+
+
+def test_a_state_that_does_not_belong_is_refused_by_every_worker(job: TrainingJob) -> None:
+    _train(job)
+    state = job.finished / "state"
+    wrong = {
+        "batch is 8": _elsewhere(job, "a", train={"batch": 4}, initial_state=state),
+        "network is": _elsewhere(job, "b", network=TINY.model_copy(update={"units": 7}), initial_state=state),
+        "updates already": _elsewhere(job, "c", train={"updates": 9}, initial_state=state),
+        "optimiser": _elsewhere(job, "d", train={"optimizer": "adadelta"}, initial_state=state),
+        "examples is": _elsewhere(job, "e", examples=job.examples[:2], initial_state=state),
+        "cannot be used": _elsewhere(job, "f", initial_state=state / "nothing"),
+    }
+    for message, each in wrong.items():
+        ending = _train(each, workers=2)
+        assert ending.how == "failed"
+        assert message in ending.message
+
+
+def test_a_state_with_all_updates_done_is_finished_at_once(job: TrainingJob) -> None:
+    _train(job)
+    same = _elsewhere(job, "same", initial_state=job.finished / "state")
+    assert _train(same) == Ending("finished", 10)
+    assert _artifacts(same) == _artifacts(job)
+
+
+def test_one_two_and_four_workers_follow_the_same_curve(job: TrainingJob) -> None:
+    exact = {"precision": "float64", "optimizer": "adadelta"}
+    curves = []
+    for workers in (1, 2, 4):
+        each = _elsewhere(job, f"of-{workers}", train=exact)
+        assert _train(each, workers).how == "finished"
+        curves.append(pq.read_table(each.finished / "curve.parquet").to_pylist())
+    for curve in curves[1:]:
+        for row, alone in zip(curve, curves[0], strict=True):
+            for name, value in row.items():
+                assert value == (None if alone[name] is None else pytest.approx(alone[name], rel=1e-9))
+
+
+def test_a_training_of_two_workers_goes_on_with_one_and_with_four(job: TrainingJob) -> None:
+    exact = _elsewhere(job, "exact", train={"precision": "float64", "optimizer": "adadelta"})
+    _train(exact)
+    first = _elsewhere(exact, "first")
+    assert _train(first, 2, _stop_at(4)) == Ending("stopped", 4)
+    second = _elsewhere(exact, "second", earlier=[first.workdir])
+    assert _train(second, 1, _stop_at(3)) == Ending("stopped", 7)
+    third = _elsewhere(exact, "third", earlier=[first.workdir, second.workdir])
+    assert _train(third, 4) == Ending("finished", 10)
+    ours, theirs = (load_network(each.finished / "model", "last") for each in (third, exact))
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
+
+
+def test_one_workers_request_to_stop_ends_all_with_a_checkpoint(job: TrainingJob) -> None:
+    calls = dict.fromkeys(range(3), 0)
+
+    def stop(rank: int) -> bool:
+        calls[rank] += 1
+        return rank == 2 and calls[rank] == 6
+
+    assert _train(job, 3, stop) == Ending("stopped", 6)
+    found = newest_checkpoint([job.checkpoints])
+    assert found is not None
+    assert found.snapshot.update == 6
+
+
+def test_a_diverged_training_ends_on_every_worker_and_leaves_its_checkpoint(
+    job: TrainingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Network.loss
+
+    def loss(self: Network, batch: Any, precision: str) -> Tensor:
+        found = real(self, batch, precision)
+        return found * torch.nan if getattr(self, "poisoned", 0) >= 5 else found
+
+    real_update = Trainer.update
+
+    def update(self: Trainer, *arguments: Any, **named: Any) -> Any:
+        object.__setattr__(self.network, "poisoned", getattr(self.network, "poisoned", -1) + 1)
+        return real_update(self, *arguments, **named)
+
+    monkeypatch.setattr(Network, "loss", loss)
+    monkeypatch.setattr(Trainer, "update", update)
+    limited = _elsewhere(job, "limited", train={"nonfinite_limit": 2})
+    ending = _train(limited, 2)
+    assert ending.how == "failed"
+    assert "not finite in 2 updates in a row" in ending.message
+    found = newest_checkpoint([limited.checkpoints])
+    assert found is not None
+    assert found.snapshot.update == 4
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+def test_trap_19_dev_loss_of_seven_sentences_is_the_same_on_any_number_of_workers(
+    job: TrainingJob, workers: int
+) -> None:
+    assert job.dev is not None
+    dev = sides(pq.read_table(job.dev))
+    network = Network(TINY, WORDS, WORDS)
+    initialize(network, 3)
+
+    def measure(size: int) -> Sequence[DevLoss]:
+        config = TrainConfig(batch=2)
+        return together(size, lambda each: dev_loss(Trainer(network, config), dev, each))
+
+    (alone,) = measure(1)
+    assert measure(workers) == [alone] * workers
+    assert alone.sentences == 7
+    one_by_one = sum(
+        network.loss(dev.batch(np.array([row])), "float32").item() for row in range(len(dev.target))
+    )
+    assert alone.loss == pytest.approx(one_by_one, rel=1e-5)
+
+
+def test_every_dev_sentence_is_in_one_batch_that_fits(job: TrainingJob) -> None:
+    assert job.dev is not None
+    dev = sides(pq.read_table(job.dev))
+    cuts = dev_batches(dev, batch=3, cells=20)
+    assert sorted(row for cut in cuts for row in cut) == list(range(7))
+    for cut in cuts:
+        longest = max(max(len(dev.source[row]), len(dev.target[row])) + 1 for row in cut)
+        assert len(cut) == 1 or len(cut) * longest <= 20
+        assert len(cut) <= 3
+
+
+def _global_batches(job: TrainingJob, world: int, first: int = 0) -> list[list[tuple[tuple[int, ...], ...]]]:
+    """What each update sees, as the set of its pairs, put together from all workers."""
+    examples = Examples(job.examples)
+    feeds = [
+        shared_batches(examples, first, 30, batch=8, window_batches=6, rank=rank, world=world)
+        for rank in range(world)
+    ]
+    return [
+        sorted(pair for shared in update for pair in _pairs(shared)) for update in zip(*feeds, strict=True)
+    ]
+
+
+def _pairs(shared: Shared) -> list[tuple[tuple[int, ...], ...]]:
+    if shared.batch is None:
+        return []
+    source, source_mask, target, target_mask = (tensor.T for tensor in shared.batch)
+    return [
+        (tuple(source[row][source_mask[row]].tolist()), tuple(target[row][target_mask[row]].tolist()))
+        for row in range(len(source))
+    ]
+
+
+def test_trap_20_the_global_batches_are_the_same_for_one_two_and_four_workers(job: TrainingJob) -> None:
+    alone = _global_batches(job, 1)
+    assert alone == _global_batches(job, 2) == _global_batches(job, 4)
+    assert [len(batch) for batch in alone[:13]] == [8] * 12 + [4]  # 100 examples: the last batch is short
+    assert alone[13:26] == alone[:13]  # the next epoch has the same order
+    assert alone[17:] == _global_batches(job, 2, first=17)
+
+
+def test_each_window_is_read_by_position_and_sorted_by_its_longer_side(job: TrainingJob) -> None:
+    examples = Examples(job.examples)
+    everything = examples.read(0, len(examples))
+    window = [tuple(pair) for pair in zip(*(map(tuple, side) for side in everything), strict=True)][48:96]
+    seen = [
+        pair
+        for shared in shared_batches(examples, 6, 12, batch=8, window_batches=6, rank=0, world=1)
+        for pair in _pairs(shared)
+    ]
+    expected = sorted(window, key=lambda pair: max(map(len, pair)))
+    assert seen == [(*((*side, 0) for side in pair),) for pair in expected]
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 1), (30, 10), (33, 2), (60, 40), (99, 1), (0, 100)])
+def test_rows_are_found_across_shards_and_row_groups(job: TrainingJob, first: int, count: int) -> None:
+    whole = [row.as_py() for path in job.examples for row in pq.read_table(path)["source"]]
+    read = Examples(job.examples).read(first, count)
+    assert [row.tolist() for row in read.source] == whole[first : first + count]
+
+
+def test_a_shard_that_changed_since_its_rows_were_counted_is_an_error(job: TrainingJob) -> None:
+    examples = Examples(job.examples, shard_rows=[34, 30, 36])
+    with pytest.raises(ValueError, match="has 34 rows, not 30"):
+        examples.read(40, 1)
+
+
+def test_an_error_while_batches_are_made_ahead_is_raised_where_they_are_used() -> None:
+    def broken() -> Any:
+        yield Shared(None, 0, 0)
+        raise OSError("cannot read")
+
+    with ahead(broken()) as feed, pytest.raises(OSError, match="cannot read"):  # noqa: PT012 - both need the feed
+        next(feed)
+        next(feed)
+
+
+def test_leaving_early_ends_the_thread_that_makes_batches() -> None:
+    before = threading.active_count()
+    with ahead(Shared(None, 0, 0) for _ in range(1000)) as feed:
+        next(feed)
+    assert threading.active_count() == before
