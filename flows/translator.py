@@ -4,7 +4,6 @@ A line is normalised and tokenised as the training's text was, searched, and its
 again. Every line has exactly one translation, in order, the empty one included.
 """
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from rnnsearch.flows.translate import TranslateError, check_sizes, load, vocabulary
 from rnnsearch.model.config import SearchConfig
@@ -23,7 +22,7 @@ from rnnsearch.pipeline.encode import ids, index
 from rnnsearch.pipeline.schemas import SHORTLIST, sentence, words
 from rnnsearch.pipeline.tokenization import detokenize, tokenize
 
-TEXT = "text.json"  # how text becomes tokens
+TEXT = "text.json"  # `Described`
 SOURCE, TARGET = "source.shortlist", "target.shortlist"  # one word a line, the most frequent first
 
 LINES = 256  # read before they are translated together
@@ -37,6 +36,15 @@ class TextConfig(BaseModel):
 
     clean: CleanConfig = CleanConfig()
     tokenize: TokenizeConfig = TokenizeConfig()
+
+
+class Described(BaseModel):
+    """What `text.json` holds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    text: TextConfig
 
 
 class Candidate(NamedTuple):
@@ -84,15 +92,13 @@ class Translator:
     def load(cls, folder: Path) -> Self:
         """The model that `export_model` wrote. Raises TranslateError where the folder is not one."""
         try:
-            described = json.loads((folder / TEXT).read_text(encoding="utf-8"))
-            name = described.pop("name")
-            text = TextConfig.model_validate(described)
+            described = Described.model_validate_json((folder / TEXT).read_bytes())
             source, target = (read_shortlist(folder / file) for file in (SOURCE, TARGET))
-        except (OSError, ValidationError, ValueError, KeyError, AttributeError) as error:
+        except (OSError, ValueError) as error:
             raise TranslateError(
                 f"{folder} is not an exported model ({error}); `rnnsearch export --as model` writes one"
             ) from error
-        return cls(folder, source, target, text, name)
+        return cls(folder, source, target, described.text, described.name)
 
     def translate(
         self,
@@ -132,7 +138,7 @@ class Translator:
 
     def _tokens(self, line: str) -> str:
         text, rules = normalize(line, self.text.clean), self.text.tokenize
-        if rules.pretokenized:
+        if rules.pretokenized or not text:
             return sentence(word for word in words(text) if word)
         return tokenize(text, rules.source_language, rules.escape)
 
