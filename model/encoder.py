@@ -28,6 +28,7 @@ class Encoder(nn.Module):
     def forward(self, kernels: Kernels, precision: Precision, source_SB: Tensor, mask_SB: Tensor) -> Tensor:
         """Return the annotations, (S, B, H)."""
         embedding_SBM = functional.embedding(source_SB, self.E_src) + self.b_emb_src
+        mask_SB = mask_SB.contiguous()
         initial_BN = embedding_SBM.new_zeros(source_SB.shape[1], self.enc_f.units)
         forward_SBN = self.enc_f.scan(kernels, precision, embedding_SBM, mask_SB, initial_BN)
         if self.enc_b is None:

@@ -65,9 +65,9 @@ class _WordLoss(Function):
         for start in range(0, len(words_R), CHUNK):
             rows = slice(start, start + CHUNK)
             features = features_RL[rows]
-            chunk = logits[: len(features)].copy_(bias_K)
-            kernels.multiply(features, factor, chunk, add=True)
-            kernels.cross_entropy(chunk, words_R[rows], nll_R[rows], gradient=gradient)
+            chunk = logits[: len(features)]
+            kernels.multiply(features, factor, chunk)
+            kernels.cross_entropy(chunk, bias_K, words_R[rows], nll_R[rows], gradient=gradient)
             if gradient:
                 kernels.multiply(chunk, back, grad_features_RL[rows])
                 kernels.outer(chunk, features, grad_output_KL, precision, add=True)

@@ -189,7 +189,7 @@ class Network(nn.Module):
         previous_TBM = torch.cat([torch.zeros_like(embedding_TBM[:1]), embedding_TBM[:-1]])
         late = self.config.decoder_order == "groundhog" and self.config.kind != "luong"
         inputs_TBM = embedding_TBM if late else previous_TBM
-        mask_TB = batch.target_mask_TB
+        mask_TB = batch.target_mask_TB.contiguous()
         if isinstance(self.alignment, Alignment):
             keys_SBA = affine(kernels, precision, self.alignment.ba, annotations_SBH, self.alignment.Ua)
             searched = search_softly(

@@ -143,8 +143,11 @@ class Kernels:
         """Return the soft search of one batch."""
         return Attention(keys_BSA, annotations_BSH, mask_BS, va_A)
 
-    def cross_entropy(self, logits_RK: Tensor, words_R: Tensor, nll_R: Tensor, *, gradient: bool) -> None:
-        """Write -log softmax(logits)[word]; with `gradient`, turn the logits into the gradient of its sum."""
+    def cross_entropy(
+        self, logits_RK: Tensor, bias_K: Tensor, words_R: Tensor, nll_R: Tensor, *, gradient: bool
+    ) -> None:
+        """Write -log softmax(logits + bias)[word]; with `gradient`, turn the logits into that of its sum."""
+        logits_RK += bias_K
         normaliser_R1 = logits_RK.logsumexp(dim=1, keepdim=True)
         torch.sub(normaliser_R1[:, 0], logits_RK.gather(1, words_R[:, None])[:, 0], out=nll_R)
         if gradient:

@@ -1,0 +1,469 @@
+// The kernels of RNNsearch on processors with wide vectors. Each equals its namesake in plain.py but for rounding.
+//
+// Products go through the micro-kernel that torch exports (oneDNN's brgemm): float32, or bfloat16 with sums in
+// float32. The matrix on the right is packed once and used many times. No sum is split between threads, so the
+// number of threads does not change a bit of any result.
+//
+// Shapes as in plain.py: R rows, B sentences, S source positions, N units, A alignment units, H the size of an
+// annotation, K words. ld: elements from one row to the next.
+
+#include <ATen/Parallel.h>
+#include <ATen/native/CPUBlas.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+using std::int64_t;
+
+namespace {
+
+using bf16 = at::BFloat16;
+
+constexpr int64_t PANEL = 64;   // columns of the right matrix that lie together
+constexpr int64_t BLOCK = 96;   // rows of the left matrix taken at a time
+constexpr int64_t DEPTH = 1024; // longest stretch of a sum: 64 columns of it fit the second-level cache
+
+int64_t even(int64_t k) { return k + (k & 1); }
+
+int64_t panels(int64_t columns) { return (columns + PANEL - 1) / PANEL; }
+
+uint16_t rounded(float x) {  // to the nearest bfloat16, ties to even; a NaN stays one
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  uint32_t up = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  return static_cast<uint16_t>(x == x ? up : 0x7fc0u);
+}
+
+// ---- exp, tanh, sigmoid: written so that the compiler can take many at a time
+
+struct Scaled {
+  float tail, power;  // exp(x) = power * (1 + tail)
+};
+
+inline Scaled split_exp(float x) {  // x in [-87, 87]
+  const float shift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  float n = (x * 1.44269504f + shift) - shift;
+  float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln 2 in two parts
+  float p = 1.0f / 5040;                                  // the series of exp(r) - 1, |r| <= ln(2) / 2
+  p = p * r + 1.0f / 720;
+  p = p * r + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  int32_t exponent = (static_cast<int32_t>(n) + 127) << 23;
+  float power;
+  std::memcpy(&power, &exponent, sizeof power);
+  return {p * r, power};
+}
+
+inline float exp_(float x) {
+  Scaled e = split_exp(std::min(std::max(x, -87.0f), 87.0f));
+  float value = e.power + e.power * e.tail;
+  return x < -87.0f ? 0.0f : (x == x ? value : x);
+}
+
+inline float tanh_(float x) {  // -u / (2 + u) with u = exp(-2 |x|) - 1 keeps small x exact
+  Scaled e = split_exp(-2.0f * std::min(std::fabs(x), 10.0f));
+  float u = (e.power - 1.0f) + e.power * e.tail;
+  return x == x ? std::copysign(-u / (2.0f + u), x) : x;
+}
+
+inline double exp_(double x) { return std::exp(x); }
+inline double tanh_(double x) { return std::tanh(x); }
+
+template <class T>
+inline T sigmoid_(T x) {
+  return T(1) / (T(1) + exp_(-x));
+}
+
+// ---- products
+
+template <class T>
+void copy_block(const float* a, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t depth, T* out,
+                int64_t ld) {
+  auto put = [](float x) {
+    if constexpr (std::is_same_v<T, float>) return x;
+    else return rounded(x);
+  };
+  if (column_stride == 1) {
+    for (int64_t i = 0; i < rows; i++) {
+      for (int64_t k = 0; k < depth; k++) out[i * ld + k] = put(a[i * row_stride + k]);
+    }
+  } else {
+    for (int64_t k0 = 0; k0 < depth; k0 += 16) {  // squares that stay in the first-level cache
+      for (int64_t i0 = 0; i0 < rows; i0 += 16) {
+        int64_t k1 = std::min(k0 + 16, depth), i1 = std::min(i0 + 16, rows);
+        for (int64_t k = k0; k < k1; k++) {
+          for (int64_t i = i0; i < i1; i++) out[i * ld + k] = put(a[i * row_stride + k * column_stride]);
+        }
+      }
+    }
+  }
+  if constexpr (!std::is_same_v<T, float>) {
+    if (depth & 1) {
+      for (int64_t i = 0; i < rows; i++) out[i * ld + depth] = 0;
+    }
+  }
+}
+
+void call(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldc, bool add, const float* a, const float* b,
+          float* c) {
+  at::native::cpublas::brgemm(m, n, k, lda, PANEL, ldc, add, a, b, c, false);
+}
+
+void call(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldc, bool add, const uint16_t* a,
+          const uint16_t* b, float* c) {
+  at::native::cpublas::brgemm(m, n, even(k), lda, PANEL, ldc, add, reinterpret_cast<const bf16*>(a),
+                              reinterpret_cast<const bf16*>(b), c, true);
+}
+
+template <class T>
+void pack(int64_t depth, int64_t columns, const float* b, int64_t row_stride, int64_t column_stride, T* out) {
+  constexpr bool pairs = !std::is_same_v<T, float>;  // bfloat16: two rows interleaved
+  int64_t high = pairs ? even(depth) : depth;
+  at::parallel_for(0, panels(columns), 1, [&](int64_t first, int64_t last) {
+    for (int64_t p = first; p < last; p++) {
+      T* panel = out + p * high * PANEL;
+      int64_t width = std::min(PANEL, columns - p * PANEL);
+      const float* from = b + p * PANEL * column_stride;
+      if (width < PANEL || high != depth) std::memset(panel, 0, sizeof(T) * high * PANEL);
+      for (int64_t k0 = 0; k0 < depth; k0 += 16) {
+        int64_t k1 = std::min(k0 + 16, depth);
+        for (int64_t j0 = 0; j0 < width; j0 += 16) {
+          int64_t j1 = std::min(j0 + 16, width);
+          for (int64_t k = k0; k < k1; k++) {
+            for (int64_t j = j0; j < j1; j++) {
+              float x = from[k * row_stride + j * column_stride];
+              if constexpr (pairs) panel[(k / 2) * 2 * PANEL + 2 * j + (k & 1)] = rounded(x);
+              else panel[k * PANEL + j] = x;
+            }
+          }
+        }
+      }
+    }
+  });
+}
+
+template <class T>
+void multiply(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t row_stride,
+              int64_t column_stride, const T* packed, float* c, int64_t ldc, bool add) {
+  constexpr bool as_is = std::is_same_v<T, float>;
+  int64_t high = as_is ? depth : even(depth);
+  int64_t blocks = (rows + BLOCK - 1) / BLOCK, threads = at::get_num_threads();
+  int64_t groups = std::min(panels(columns), std::max<int64_t>(1, (threads + blocks - 1) / blocks));
+  int64_t share = (panels(columns) + groups - 1) / groups;
+  at::parallel_for(0, blocks * groups, 1, [&](int64_t first, int64_t last) {
+    static thread_local std::vector<T> copy;
+    for (int64_t task = first; task < last; task++) {
+      int64_t i = task / groups * BLOCK, m = std::min(BLOCK, rows - i);
+      int64_t p0 = task % groups * share, p1 = std::min(p0 + share, panels(columns));
+      for (int64_t k = 0; k < depth; k += DEPTH) {
+        int64_t d = std::min(DEPTH, depth - k), lda = row_stride;
+        const float* block = a + i * row_stride + k * column_stride;
+        const T* left;
+        if constexpr (as_is) left = block;
+        if (!as_is || column_stride != 1) {
+          lda = as_is ? d : even(d);
+          copy.resize(BLOCK * DEPTH);
+          copy_block(block, row_stride, column_stride, m, d, copy.data(), lda);
+          left = copy.data();
+        }
+        for (int64_t p = p0; p < p1; p++) {
+          int64_t n = std::min(PANEL, columns - p * PANEL);
+          call(m, n, d, lda, ldc, add || k > 0, left, packed + (p * high + k) * PANEL, c + i * ldc + p * PANEL);
+        }
+      }
+    }
+    at::native::cpublas::brgemm_release(!as_is);  // the matrix tiles of the processor, where it has them
+  });
+}
+
+template <class F>
+void each_row(int64_t rows, int64_t width, const F& f) {
+  int64_t grain = std::max<int64_t>(1, 8192 / std::max<int64_t>(width, 1));  // fewer elements do not pay a thread
+  at::parallel_for(0, rows, grain, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; i++) f(i);
+  });
+}
+
+// ---- the gated unit: s~ | z | r side by side
+
+template <class T>
+void reset(int64_t rows, int64_t n, T* gates, int64_t ld, const T* state, T* reset_state) {
+  each_row(rows, 2 * n, [&](int64_t i) {
+    T* z = gates + i * ld + n;
+    T* r = z + n;
+    const T* s = state + i * n;
+    T* out = reset_state + i * n;
+#pragma omp simd
+    for (int64_t k = 0; k < n; k++) {
+      z[k] = sigmoid_(z[k]);
+      r[k] = sigmoid_(r[k]);
+      out[k] = r[k] * s[k];
+    }
+  });
+}
+
+template <class T>
+void update(int64_t rows, int64_t n, T* gates, int64_t ld, const T* state, const bool* mask, T* next) {
+  each_row(rows, n, [&](int64_t i) {
+    T* candidate = gates + i * ld;
+    const T* z = candidate + n;
+    const T* s = state + i * n;
+    T* out = next + i * n;
+    if (!mask[i]) {
+      for (int64_t k = 0; k < n; k++) candidate[k] = tanh_(candidate[k]);
+      std::copy(s, s + n, out);
+      return;
+    }
+#pragma omp simd
+    for (int64_t k = 0; k < n; k++) {
+      candidate[k] = tanh_(candidate[k]);
+      out[k] = s[k] + z[k] * (candidate[k] - s[k]);
+    }
+  });
+}
+
+template <class T>
+void update_backward(int64_t rows, int64_t n, const T* gates, int64_t ld, const T* state, const bool* mask, T* grad,
+                     T* grad_gates, int64_t grad_ld) {
+  each_row(rows, n, [&](int64_t i) {
+    const T* candidate = gates + i * ld;
+    const T* z = candidate + n;
+    const T* s = state + i * n;
+    T* g = grad + i * n;
+    T* to_candidate = grad_gates + i * grad_ld;
+    T* to_z = to_candidate + n;
+    if (!mask[i]) {
+      std::fill(to_candidate, to_candidate + 2 * n, T(0));
+      return;
+    }
+#pragma omp simd
+    for (int64_t k = 0; k < n; k++) {
+      T taken = g[k] * z[k];
+      to_candidate[k] = taken * (T(1) - candidate[k] * candidate[k]);
+      to_z[k] = taken * (T(1) - z[k]) * (candidate[k] - s[k]);
+      g[k] -= taken;
+    }
+  });
+}
+
+template <class T>
+void reset_backward(int64_t rows, int64_t n, const T* gates, int64_t ld, const T* state, const T* grad_reset, T* grad,
+                    T* grad_gates, int64_t grad_ld) {
+  each_row(rows, n, [&](int64_t i) {
+    const T* r = gates + i * ld + 2 * n;
+    const T* s = state + i * n;
+    const T* from = grad_reset + i * n;
+    T* g = grad + i * n;
+    T* to_r = grad_gates + i * grad_ld + 2 * n;
+#pragma omp simd
+    for (int64_t k = 0; k < n; k++) {
+      T passed = from[k] * r[k];
+      g[k] += passed;
+      to_r[k] = passed * (T(1) - r[k]) * s[k];
+    }
+  });
+}
+
+// ---- the soft search
+
+template <class T>
+struct Source {  // of a batch; keys and annotations with the strides of a sentence and of a position
+  int64_t sentences, positions, key_size, annotation_size;
+  const T* keys;
+  int64_t key_sentence, key_position;
+  const T* annotations;
+  int64_t annotation_sentence, annotation_position;
+  const bool* mask;
+  int64_t mask_sentence, mask_position;
+  const T* va;
+
+  bool real(int64_t b, int64_t j) const { return mask[b * mask_sentence + j * mask_position]; }
+  const T* key(int64_t b, int64_t j) const { return keys + b * key_sentence + j * key_position; }
+  const T* annotation(int64_t b, int64_t j) const {
+    return annotations + b * annotation_sentence + j * annotation_position;
+  }
+};
+
+template <class T>
+void attend(const Source<T>& source, const T* query, T* alphas, T* context) {
+  int64_t a = source.key_size, h = source.annotation_size, positions = source.positions;
+  at::parallel_for(0, source.sentences, 1, [&](int64_t first, int64_t last) {
+    for (int64_t b = first; b < last; b++) {
+      const T* q = query + b * a;
+      T* alpha = alphas + b * positions;
+      T* c = context + b * h;
+      T top = -INFINITY, total = 0;
+      for (int64_t j = 0; j < positions; j++) {
+        if (!source.real(b, j)) continue;
+        const T* key = source.key(b, j);
+        T score = 0;
+#pragma omp simd reduction(+ : score)
+        for (int64_t k = 0; k < a; k++) score += source.va[k] * tanh_(key[k] + q[k]);
+        alpha[j] = score;
+        top = score > top || score != score ? score : top;
+      }
+      for (int64_t j = 0; j < positions; j++) {
+        alpha[j] = source.real(b, j) ? exp_(alpha[j] - top) : T(0);
+        total += alpha[j];
+      }
+      std::fill(c, c + h, T(0));
+      for (int64_t j = 0; j < positions; j++) {
+        if (!source.real(b, j)) continue;
+        T weight = alpha[j] /= total;
+        const T* annotation = source.annotation(b, j);
+#pragma omp simd
+        for (int64_t k = 0; k < h; k++) c[k] += weight * annotation[k];
+      }
+    }
+  });
+}
+
+template <class T>
+void attend_backward(const Source<T>& source, const T* query, const T* alphas, const T* grad_context, T* grad_query,
+                     T* grad_keys, T* grad_va) {
+  int64_t a = source.key_size, h = source.annotation_size, positions = source.positions;
+  at::parallel_for(0, source.sentences, 1, [&](int64_t first, int64_t last) {
+    std::vector<T> to_alpha(positions);
+    for (int64_t b = first; b < last; b++) {
+      const T* q = query + b * a;
+      const T* alpha = alphas + b * positions;
+      const T* to_context = grad_context + b * h;
+      T* to_query = grad_query + b * a;
+      T* to_va = grad_va + b * a;
+      T mean = 0;
+      for (int64_t j = 0; j < positions; j++) {
+        if (!source.real(b, j)) continue;
+        const T* annotation = source.annotation(b, j);
+        T sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t k = 0; k < h; k++) sum += annotation[k] * to_context[k];
+        to_alpha[j] = sum;
+        mean += alpha[j] * sum;
+      }
+      std::fill(to_query, to_query + a, T(0));
+      for (int64_t j = 0; j < positions; j++) {
+        if (!source.real(b, j)) continue;
+        const T* key = source.key(b, j);
+        T* to_key = grad_keys + (b * positions + j) * a;
+        T to_score = alpha[j] * (to_alpha[j] - mean);
+#pragma omp simd
+        for (int64_t k = 0; k < a; k++) {
+          T t = tanh_(key[k] + q[k]);
+          T inner = to_score * source.va[k] * (T(1) - t * t);
+          to_va[k] += to_score * t;
+          to_key[k] += inner;
+          to_query[k] += inner;
+        }
+      }
+    }
+  });
+}
+
+// ---- the loss
+
+template <class T>
+void cross_entropy(int64_t rows, int64_t words, T* logits, const T* bias, const int64_t* target, T* nll,
+                   bool gradient) {
+  at::parallel_for(0, rows, 1, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; i++) {
+      T* x = logits + i * words;
+      T top = -INFINITY, total = 0;
+#pragma omp simd reduction(max : top)
+      for (int64_t k = 0; k < words; k++) {
+        x[k] += bias[k];
+        top = std::max(top, x[k]);
+      }
+      T chosen = x[target[i]];
+#pragma omp simd reduction(+ : total)
+      for (int64_t k = 0; k < words; k++) {
+        x[k] = exp_(x[k] - top);
+        total += x[k];
+      }
+      nll[i] = std::log(total) + top - chosen;
+      if (!gradient) continue;
+      T scale = T(1) / total;
+#pragma omp simd
+      for (int64_t k = 0; k < words; k++) x[k] *= scale;
+      x[target[i]] -= T(1);
+    }
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+int works() {  // what the processor and this torch can do: 1 float32, 2 bfloat16
+  int answer = 0;
+  float c = 0;
+  std::vector<float> ones(2 * PANEL, 1.0f);
+  std::vector<uint16_t> halves(2 * PANEL, rounded(1.0f));
+  try {
+    call(1, 1, 2, 2, 1, false, ones.data(), ones.data(), &c);
+    answer |= c == 2.0f ? 1 : 0;
+    call(1, 1, 2, 2, 1, false, halves.data(), halves.data(), &c);
+    answer |= c == 2.0f ? 2 : 0;
+  } catch (...) {
+  }
+  return answer;
+}
+
+int64_t packed_size(int64_t depth, int64_t columns) { return even(depth) * panels(columns) * PANEL; }
+
+void pack_float32(int64_t depth, int64_t columns, const float* b, int64_t row_stride, int64_t column_stride,
+                  float* out) {
+  pack(depth, columns, b, row_stride, column_stride, out);
+}
+
+void pack_bfloat16(int64_t depth, int64_t columns, const float* b, int64_t row_stride, int64_t column_stride,
+                   uint16_t* out) {
+  pack(depth, columns, b, row_stride, column_stride, out);
+}
+
+void multiply_float32(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t row_stride,
+                      int64_t column_stride, const float* packed, float* c, int64_t ldc, int add) {
+  multiply(rows, columns, depth, a, row_stride, column_stride, packed, c, ldc, add != 0);
+}
+
+void multiply_bfloat16(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t row_stride,
+                       int64_t column_stride, const uint16_t* packed, float* c, int64_t ldc, int add) {
+  multiply(rows, columns, depth, a, row_stride, column_stride, packed, c, ldc, add != 0);
+}
+
+#define FOR_BOTH(T, SUFFIX)                                                                                          \
+  void reset_##SUFFIX(int64_t rows, int64_t n, T* gates, int64_t ld, const T* state, T* out) {                       \
+    reset(rows, n, gates, ld, state, out);                                                                           \
+  }                                                                                                                  \
+  void update_##SUFFIX(int64_t rows, int64_t n, T* gates, int64_t ld, const T* state, const bool* mask, T* next) {   \
+    update(rows, n, gates, ld, state, mask, next);                                                                   \
+  }                                                                                                                  \
+  void update_backward_##SUFFIX(int64_t rows, int64_t n, const T* gates, int64_t ld, const T* state,                 \
+                                const bool* mask, T* grad, T* grad_gates, int64_t grad_ld) {                         \
+    update_backward(rows, n, gates, ld, state, mask, grad, grad_gates, grad_ld);                                     \
+  }                                                                                                                  \
+  void reset_backward_##SUFFIX(int64_t rows, int64_t n, const T* gates, int64_t ld, const T* state,                  \
+                               const T* grad_reset, T* grad, T* grad_gates, int64_t grad_ld) {                       \
+    reset_backward(rows, n, gates, ld, state, grad_reset, grad, grad_gates, grad_ld);                                \
+  }                                                                                                                  \
+  void attend_##SUFFIX(const Source<T>* source, const T* query, T* alphas, T* context) {                             \
+    attend(*source, query, alphas, context);                                                                         \
+  }                                                                                                                  \
+  void attend_backward_##SUFFIX(const Source<T>* source, const T* query, const T* alphas, const T* grad_context,     \
+                                T* grad_query, T* grad_keys, T* grad_va) {                                           \
+    attend_backward(*source, query, alphas, grad_context, grad_query, grad_keys, grad_va);                           \
+  }                                                                                                                  \
+  void cross_entropy_##SUFFIX(int64_t rows, int64_t words, T* logits, const T* bias, const int64_t* target, T* nll,  \
+                              int gradient) {                                                                        \
+    cross_entropy(rows, words, logits, bias, target, nll, gradient != 0);                                            \
+  }
+
+FOR_BOTH(float, float32)
+FOR_BOTH(double, float64)
+}
