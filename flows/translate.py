@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import torch
+
 from rnnsearch.model.checkpoint import load_network
 from rnnsearch.model.config import SearchConfig
 from rnnsearch.model.network import Network
