@@ -219,7 +219,7 @@ def _selection(settings: Settings) -> Iterator[Stage]:
         whole=in_domain | {"sample": (Ref("selection-sample", "sample"),)} | vocabulary,
         config=models,
         roots=("rnnsearch.flows.run_stages:language_models",),
-        libraries=("numpy",),
+        libraries=(*_TEXT, "numpy"),
     )
     yield _map(
         "score",

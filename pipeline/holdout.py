@@ -48,7 +48,7 @@ def candidate_keys(pairs: pa.Table, config: HoldoutConfig) -> pa.Table:
     """
     mine = pairs.filter(pa.array(_in(pairs, _donors(config))))
     usable = pc.and_(_present(column(mine, "source")), _present(column(mine, "target")))
-    keys = mine.filter(usable)["key"].drop_null().unique().to_pylist()
+    keys = _keys(mine).filter(usable).unique().to_pylist()
     hashes = [key_hash(key, config.seed) for key in keys]
     columns = [pa.array(keys, pa.string()), pa.array(hashes, pa.uint64())]
     return _smallest(pa.Table.from_arrays(columns, schema=_CANDIDATES), config)
@@ -107,7 +107,14 @@ def _in(pairs: pa.Table, corpora: Sequence[str]) -> Mask:
 
 
 def _keyed(pairs: pa.Table, keys: pa.Table, split: str) -> Mask:
-    return _among(column(pairs, "key"), column(keys.filter(pc.equal(keys["split"], split)), "key"))
+    return _among(_keys(pairs), column(keys.filter(pc.equal(keys["split"], split)), "key"))
+
+
+def _keys(pairs: pa.Table) -> pa.Array:
+    """The key of each row; a row without one has its place, `corpus:line`, which no other row shares."""
+    corpus = column(pairs, "corpus").cast(pa.string())
+    place = pc.binary_join_element_wise(corpus, column(pairs, "line").cast(pa.string()), ":")
+    return pc.coalesce(column(pairs, "key"), place)
 
 
 def _among(values: pa.Array, chosen: pa.Array) -> Mask:

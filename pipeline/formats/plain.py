@@ -5,6 +5,7 @@ sides lose step (PAPER trap 25). Bytes are decoded strictly.
 """
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -25,22 +26,21 @@ class Sides(NamedTuple):
 
 
 def read_plain(path: Path, config: PlainFormat, rows: int) -> Iterator[Sides]:
-    """At most `rows` pairs at a time. Raises FormatError on bad UTF-8 and on sides of unequal length."""
-    with opened(path, config.source) as source, opened(path, config.target) as target:
+    """At most `rows` pairs at a time. Raises FormatError on bad UTF-8 and on files of unequal length."""
+    names = [config.source, config.target, *([config.key] if config.key else [])]
+    with ExitStack() as stack:
+        files = [stack.enter_context(opened(path, name)) for name in names]
         line = 0
         while True:
-            sources, targets = list(islice(source, rows)), list(islice(target, rows))
-            if len(sources) != len(targets):
-                raise FormatError(
-                    f"{path}: {config.source!r} has {line + len(sources) + _rest(source):,} lines but "
-                    f"{config.target!r} has {line + len(targets) + _rest(target):,}; they cannot be pairs"
-                )
-            if not sources:
+            parts = [list(islice(file, rows)) for file in files]
+            if len({len(part) for part in parts}) > 1:
+                counts = [line + len(part) + _rest(file) for part, file in zip(parts, files, strict=True)]
+                found = ", ".join(f"{name!r} has {n:,}" for name, n in zip(names, counts, strict=True))
+                raise FormatError(f"{path}: unequal numbers of lines, so they cannot be pairs: {found}")
+            if not parts[0]:
                 return
-            yield Sides(
-                decoded(sources, path, config.source, line), decoded(targets, path, config.target, line)
-            )
-            line += len(sources)
+            yield Sides(*(decoded(part, path, name, line) for part, name in zip(parts, names, strict=True)))
+            line += len(parts[0])
 
 
 def decoded(lines: list[bytes], path: Path, name: str, first: int) -> pa.Array:
