@@ -1,0 +1,49 @@
+# make run: the demo, from nothing to a report.   make test: everything that CI asks.   make help: the rest.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PINS := -c infra/constraints.txt
+GOOD := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
+PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3; do \
+	if $$name -c '$(GOOD)' >/dev/null 2>&1; then echo $$name; break; fi; done)
+
+.PHONY: help run test lint bench chaos clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 18
+
+run: $(VENV)/.installed ## install if needed, run the demo profile, say where its report is
+	$(BIN)/rnnsearch run --profile demo
+
+test: lint ## linters, types, contracts and all tests but the long sweeps
+	$(BIN)/python -m pytest -m "not bench and not chaos"
+
+lint: $(VENV)/.installed-dev ## linters, types, contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.installed-dev ## print measurements
+	$(BIN)/python -m pytest -m bench -s
+
+chaos: $(VENV)/.installed-dev ## the long sweeps: kill and break things everywhere
+	$(BIN)/python -m pytest -m chaos
+
+clean: ## remove what is installed and built; the store (.rnnsearch) stays
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+
+# A stamp is newer than what decides the installation, so that a second call installs nothing.
+$(VENV)/.installed: pyproject.toml infra/constraints.txt
+	@test -n "$(PYTHON)" || { echo "no Python of version 3.11, 3.12 or 3.13 was found; install one, or: make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c '$(GOOD)' || { echo "$(PYTHON) is not Python 3.11, 3.12 or 3.13; give one: make PYTHON=/path/to/python" >&2; exit 1; }
+	@echo "installing into $(VENV): a minute or two"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install -q $(PINS) -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	@echo "installing what the tests need into $(VENV)"
+	@$(PIP) install -q $(PINS) -e '.[dev]'
+	@touch $@
