@@ -148,12 +148,13 @@ def heatmap(source: Sequence[str], target: Sequence[str], weights: Sequence[Sequ
     A ring marks the strongest source word of each target word: the hard alignment.
     Raises ValueError where `weights` is not one row a target word with one weight a source word.
     """
-    grid = np.asarray(weights, dtype=float).reshape(len(target), -1) if target else np.zeros((0, len(source)))
-    if grid.shape != (len(target), len(source)):
+    widths = {len(row) for row in weights}
+    if len(weights) != len(target) or widths - {len(source)}:
         raise ValueError(
-            f"the weights are {grid.shape[0]} x {grid.shape[1]}; expected {len(target)} target rows "
-            f"and {len(source)} source columns; transpose them or give the words that belong to them"
+            f"the weights are {len(weights)} rows of {sorted(widths)} columns; expected {len(target)} target rows and "
+            f"{len(source)} source columns; transpose them, or give the words that belong to them"
         )
+    grid = np.array(weights, dtype=float).reshape(len(target), len(source))
     cell = 0.24
     width = max(2.2, cell * len(source) + 1.4)
     figure, axes = _blank(width, max(1.8, cell * len(target) + 1.4))

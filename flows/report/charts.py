@@ -21,7 +21,7 @@ class Chart(NamedTuple):
     name: str
     title: str
     caption: str
-    figure: Figure
+    figure: Callable[[], Figure]  # drawn when asked for: Markdown needs only the words
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
@@ -126,7 +126,7 @@ def attention_entropy(report: ReportData) -> Chart | None:
         name="attention-entropy",
         title="Spread of the attention",
         caption="Mean entropy in nats of the attention at each target position: 0 looks at one word only.",
-        figure=lines(curves, x_label="target position", y_label="nats"),
+        figure=lambda: lines(curves, x_label="target position", y_label="nats"),
         header=("system", *(f"at {k}" for k in _POSITIONS))[:reached],
         rows=tuple((*row, *("–",) * (reached - len(row))) for row in rows),
     )
@@ -177,7 +177,7 @@ def _bleu(
         name=name,
         title=title,
         caption=caption.format(bands="Bands are bootstrap intervals of 95 %. " if bands else ""),
-        figure=lines(curves, x_label=x_label, y_label="BLEU", ticks=names),
+        figure=lambda: lines(curves, x_label=x_label, y_label="BLEU", ticks=names),
         header=("system", *names),
         rows=tuple(rows),
     )
@@ -217,7 +217,7 @@ def losses(report: ReportData) -> Chart | None:
         name="loss",
         title="Loss",
         caption="Loss in nats per target token: thin lines are training batches, thick ones with marks the dev set.",
-        figure=lines(curves, x_label="updates", y_label="nats per token", from_zero=False),
+        figure=lambda: lines(curves, x_label="updates", y_label="nats per token", from_zero=False),
         columns=(("train", lambda point: point.train_loss), ("dev", lambda point: point.dev_loss)),
     )
 
@@ -232,7 +232,7 @@ def gradient_norms(report: ReportData) -> Chart | None:
         name="gradient-norm",
         title="Gradient norm",
         caption="Global norm of the gradient before clipping, on a logarithmic scale.",
-        figure=lines(curves, x_label="updates", y_label="norm", log=True),
+        figure=lambda: lines(curves, x_label="updates", y_label="norm", log=True),
         columns=(("norm", lambda point: point.gradient_norm),),
     )
 
@@ -248,7 +248,7 @@ def clipped_shares(report: ReportData) -> Chart | None:
         title="Clipped updates",
         caption="Share of updates whose gradient was longer than the limit and was shortened to it. The paper's "
         "released code sums the loss, so that nearly every update is clipped.",
-        figure=lines(curves, x_label="updates", y_label="% of updates", top=104),
+        figure=lambda: lines(curves, x_label="updates", y_label="% of updates", top=104),
         columns=(("share", lambda point: point.clipped_share),),
     )
 
@@ -277,7 +277,7 @@ def _curves(
     name: str,
     title: str,
     caption: str,
-    figure: Figure,
+    figure: Callable[[], Figure],
     columns: tuple[tuple[str, Callable[[CurvePoint], float | None]], ...],
 ) -> Chart:
     rows = []
@@ -310,7 +310,7 @@ def waterfall(report: ReportData) -> Chart | None:
         name="waterfall",
         title="From raw pairs to training pairs",
         caption="Pairs that were left after each step, by corpus, and the share of the raw pairs.",
-        figure=bars(rows, corpora, x_label="pairs"),
+        figure=lambda: bars(rows, corpora, x_label="pairs"),
         header=("step", *corpora, "all"),
         rows=tuple(
             (step, *(_count(values[column]) for _, values in table.rows), _count(table.total[column]))
@@ -340,7 +340,7 @@ def length_distribution(report: ReportData) -> Chart | None:
         name="lengths",
         title="Sentence lengths",
         caption="Share of sentences by length in tokens, in steps of five; all longer ones are in the last.",
-        figure=lines(curves, x_label="tokens", y_label="% of sentences"),
+        figure=lambda: lines(curves, x_label="tokens", y_label="% of sentences"),
         header=("text", "sentences", "mean", *names),
         rows=tuple(rows),
     )
@@ -363,7 +363,7 @@ def unknown_rates(report: ReportData) -> Chart | None:
         title="Unknown words",
         caption="Share of [UNK] among the tokens of each system's output on all test sentences, beside the share "
         "of reference tokens outside the shortlist.",
-        figure=bars(rows, ["[UNK]"], x_label="% of tokens"),
+        figure=lambda: bars(rows, ["[UNK]"], x_label="% of tokens"),
         header=("text", "% unknown"),
         rows=tuple((row.label, row.note) for row in rows),
     )

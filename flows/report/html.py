@@ -60,7 +60,7 @@ def to_html(report: ReportData) -> str:
     style = Markup((_TEMPLATES / "report.css").read_text())  # noqa: S704
     script = Markup((_TEMPLATES / "report.js").read_text())  # noqa: S704
     charts = draw(report)
-    drawn = {name: Markup(page_svg(chart.figure, name)) for name, chart in charts.items()}  # noqa: S704
+    drawn = {name: Markup(page_svg(chart.figure(), name)) for name, chart in charts.items()}  # noqa: S704
     spent, saved = cost_summary(report)
     return environment.get_template("report.html.j2").render(
         report=report,

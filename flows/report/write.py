@@ -31,7 +31,7 @@ def write_files(report: ReportData, folder: Path, *, figures: bool = True) -> Pa
     (folder / "report.json").write_text(to_json(report), encoding="utf-8")
     if figures:
         (folder / "figures").mkdir(exist_ok=True)
-        drawn = {name: chart.figure for name, chart in draw(report).items()} | alignments(report)
+        drawn = {name: chart.figure() for name, chart in draw(report).items()} | alignments(report)
         for name, figure in drawn.items():
             for form in FORMATS:
                 (folder / "figures" / f"{name}.{form}").write_bytes(picture(figure, form))

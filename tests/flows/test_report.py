@@ -1,11 +1,17 @@
 """The report: what it shows, what it does with foreign text, and what a browser makes of it."""
 
+import base64
 import dataclasses
+import hashlib
+import html
+import itertools
 import json
 import math
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +19,7 @@ from rnnsearch.flows.report.data import (
     Aligned,
     Attention,
     Behaviour,
+    Bin,
     Claim,
     Comparison,
     CorpusFlow,
@@ -24,7 +31,6 @@ from rnnsearch.flows.report.data import (
     Evidence,
     FlowStep,
     Input,
-    Bin,
     Lengths,
     LongSentence,
     Metric,
@@ -39,6 +45,9 @@ from rnnsearch.flows.report.data import (
     to_json,
 )
 from rnnsearch.flows.report.html import to_html
+from rnnsearch.flows.report.markdown import to_markdown
+from rnnsearch.flows.report.text import plain_text
+from rnnsearch.flows.report.write import write_files
 
 HOSTILE = '<script>alert("x")</script> \u202egnihtyna\u202c & "quotes" | `ticks`'
 EDGES = [(1, 10), (11, 20), (21, 30), (31, 40), (41, 50), (51, 60), (61, None)]
@@ -201,11 +210,20 @@ def some_evidence() -> tuple[Evidence, ...]:
 def report() -> ReportData:
     """A whole report of two systems, with foreign text in it."""
     short = [
-        ("The small ship sailed to the island before the night", "Le petit bateau navigua vers l' île avant la nuit"),
-        ("My neighbour sells bread and cheese at the market every day", "Mon voisin vend du pain et du fromage au marché chaque jour"),
+        (
+            "The small ship sailed to the island before the night",
+            "Le petit bateau navigua vers l' île avant la nuit",
+        ),
+        (
+            "My neighbour sells bread and cheese at the market every day",
+            "Mon voisin vend du pain et du fromage au marché chaque jour",
+        ),
         (HOSTILE, HOSTILE),
-        ("We read the letter that you wrote to us from the mountain village in the winter of that long and quiet year", "Nous avons lu la lettre que vous nous avez écrite du village de montagne pendant l' hiver de cette longue et calme année"),
-    ]  # fmt: skip
+        (
+            "We read the letter that you wrote to us from the mountain village in the winter of that quiet year",
+            "Nous avons lu la lettre que vous nous avez écrite du village de montagne pendant l' hiver de cette année",
+        ),
+    ]
     long_source = " ".join(["and the river that runs past the mill carries the leaves of the old trees"] * 3)
     long_target = " ".join(
         ["et la rivière qui passe devant le moulin emporte les feuilles des vieux arbres"] * 3
@@ -243,7 +261,14 @@ def report() -> ReportData:
             a_system("rnnencdec", "rnnencdec", 7.9, 1.3, seed=1),
         ),
         comparisons=(
-            Comparison(subset="all", first="rnnsearch", second="rnnencdec", difference=3.3, p_value=0.0002, samples=1000),
+            Comparison(
+                subset="all",
+                first="rnnsearch",
+                second="rnnencdec",
+                difference=3.3,
+                p_value=0.0002,
+                samples=1000,
+            ),
         ),
         flows=(flow("bible-web", 31_102, 1.0), flow("bible-basic", 31_102, 0.9), flow("icd10", 12_467, 0.4)),
         lengths=tuple(
@@ -269,7 +294,13 @@ def report() -> ReportData:
             ),
         ),
         costs=tuple(
-            StageCost(stage=entry.stage, seconds=3.0 + 40 * k, cached=entry.cached, device="2 × cpu", evidence=entry.id)
+            StageCost(
+                stage=entry.stage,
+                seconds=3.0 + 40 * k,
+                cached=entry.cached,
+                device="2 × cpu",
+                evidence=entry.id,
+            )
             for k, entry in enumerate(some_evidence())
         ),
         claims=(
@@ -287,10 +318,306 @@ def report() -> ReportData:
                 verdict="near",
                 band="less than half",
             ),
-            Claim(claim="RNNsearch-30 beats RNNencdec-50", paper="21.50 over 17.82", found="", verdict="not run", band=""),
-            Claim(claim="Longer training helps", paper="+1.70", found="−0.20", verdict="differs", band="above 0"),
+            Claim(
+                claim="RNNsearch-30 beats RNNencdec-50",
+                paper="21.50 over 17.82",
+                found="",
+                verdict="not run",
+                band="",
+            ),
+            Claim(
+                claim="Longer training helps", paper="+1.70", found="−0.20", verdict="differs", band="above 0"
+            ),
         ),
         departures=(Departure(where="pipeline/config.py", text="the paper sets no limit on the ratio"),),
         evidence=some_evidence(),
         missing=("translate/rnnencdec/no-unk: not in this run",),
-    )  # fmt: skip
+    )
+
+
+@pytest.fixture(scope="module")
+def html_page(report: ReportData) -> str:
+    return to_html(report)
+
+
+EMPTY = ReportData(profile="demo", run="run-1")
+DRAWN_FIELDS = [
+    field.name for field in dataclasses.fields(ReportData) if isinstance(getattr(EMPTY, field.name), tuple)
+]
+SECTIONS = (
+    "scores",
+    "training",
+    "length",
+    "alignment",
+    "long",
+    "claims",
+    "significance",
+    "words",
+    "data",
+    "cost",
+)
+
+
+def shown(page: str) -> str:
+    """The text of a page as a reader has it: no script, no style, no tags."""
+    bare = re.sub(r"<(script|style)>.*?</\1>", "", page, flags=re.DOTALL)
+    return html.unescape(re.sub(r"<[^>]+>", "", bare))
+
+
+def test_corpus_text_is_text_and_never_markup(html_page: str) -> None:
+    assert "<script>alert" not in html_page
+    assert html_page.count("<script>") == 1
+    assert '<script>alert("x")</script>' in shown(html_page)
+
+
+def test_marks_of_direction_are_seen_and_turn_nothing_around(report: ReportData, html_page: str) -> None:
+    for text in (html_page, to_markdown(report), to_json(report)):
+        assert "\u202e" not in text
+    assert '<span class="mark" title="U+202E">RLO</span>' in html_page
+    assert "[RLO]" in plain_text(HOSTILE)
+    assert json.loads(to_json(report))["aligned"][2]["reference"] == HOSTILE
+
+
+def test_markdown_tables_keep_their_columns_whatever_a_corpus_holds(report: ReportData) -> None:
+    blocks = re.findall(r"(?:^\|.*\n)+", to_markdown(report), flags=re.MULTILINE)
+    assert len(blocks) > 8
+    for block in blocks:
+        cells = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
+        assert len(cells) == 1, block
+
+
+def test_the_page_forbids_itself_network_and_foreign_script(html_page: str) -> None:
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', html_page)
+    assert html.unescape(policy).startswith("default-src 'none'")
+    (script,) = re.findall(r"<script>(.*?)</script>", html_page, flags=re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in html.unescape(policy)
+    assert not re.search(r'(?:src|href)="(?!#|data:)', html_page)
+
+
+def test_our_numbers_stand_beside_the_papers(report: ReportData) -> None:
+    row = re.search(r"\| RNNsearch-30 \(rnnsearch\) \|.*", to_markdown(report))
+    assert row is not None
+    assert row.group().split(" | ")[1:] == [
+        "11.20 [10.5–11.9]",
+        "21.50",
+        "13.60 [12.9–14.3]",
+        "412",
+        "31.44 |",
+    ]
+    assert re.search(r"\| RNNsearch-50 \| not run \| 26.75 \|", to_markdown(report))
+    assert re.search(r"\| Moses \| not run \| 33.30 \|", to_markdown(report))
+
+
+def test_each_number_leads_to_its_evidence_on_the_page(html_page: str) -> None:
+    identifiers = re.findall(r'\bid="([^"]+)"', html_page)
+    assert len(identifiers) == len(set(identifiers))
+    targets = set(re.findall(r'href="#([^"]+)"', html_page))
+    assert "e-evaluate-rnnsearch" in targets
+    assert targets <= set(identifiers)
+
+
+def test_rows_of_a_heatmap_are_target_words_and_the_ring_is_the_strongest(
+    report: ReportData, html_page: str
+) -> None:
+    table = re.search(r'<table class="heat".*?</table>', html_page, flags=re.DOTALL)
+    assert table is not None
+    head, *rows = table.group().split("<tr>")[1:]
+    named = re.compile(r"<th>(.*?)(?=<th>|<td|</tr>)")  # HTML lets a cell end where the next begins
+    assert [shown(word) for word in named.findall(head)] == list(report.aligned[0].source)
+    assert [shown(named.findall(row)[0]) for row in rows] == list(report.aligned[0].target)
+    for row, weights in zip(rows, report.aligned[0].weights, strict=True):
+        cells = re.findall(r"<td[^>]*>", row)
+        strongest = max(range(len(weights)), key=weights.__getitem__)
+        assert [k for k, cell in enumerate(cells) if " h" in cell] == [strongest]
+
+
+@pytest.mark.parametrize("field", DRAWN_FIELDS)
+def test_a_report_without_some_part_is_drawn_all_the_same(report: ReportData, field: str) -> None:
+    lacking = dataclasses.replace(report, **{field: ()})
+    for text in (to_html(lacking), to_markdown(lacking), to_json(lacking)):
+        assert text
+
+
+def test_a_report_of_nothing_says_not_run_in_every_section() -> None:
+    page, markdown = to_html(EMPTY), to_markdown(EMPTY)
+    assert markdown.count("not run") >= 20
+    for name in SECTIONS:
+        section = re.search(rf'<section id="{name}".*?</section>', page, flags=re.DOTALL)
+        assert section is not None
+        assert re.search(r"[Nn]ot run|No learning curves|Nothing was recorded", section.group()), name
+
+
+def test_a_system_that_was_only_trained_or_only_scored_is_drawn(report: ReportData) -> None:
+    trained = dataclasses.replace(
+        report.systems[0], scores=(), by_length=(), at_most_length=(), attention=None
+    )
+    scored = dataclasses.replace(report.systems[1], training=None, curve=())
+    bare = System(name="bare")
+    external = System(name="moses", external=True, paper_row="Moses", scores=report.systems[0].scores)
+    lacking = dataclasses.replace(report, systems=(trained, scored, bare, external))
+    assert "bare" in to_html(lacking)
+    assert "moses" in to_markdown(lacking)
+
+
+def test_files_of_equal_reports_are_equal_bytes(report: ReportData, tmp_path: Path) -> None:
+    one = System(name="rnnsearch", by_length=report.systems[0].by_length)
+    few = dataclasses.replace(EMPTY, aligned=report.aligned[:1], systems=(one,))
+    for name in ("a", "b"):
+        write_files(few, tmp_path / name)
+    names = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*") if path.is_file())
+    assert {path.suffix for path in names} == {".html", ".md", ".json", ".svg", ".png", ".pdf"}
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real browser, for the tests of what a reader sees."""
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no chromium on this machine: install it to see the page as a reader does")
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        context = playwright.chromium.launch_persistent_context(
+            str(tmp_path_factory.mktemp("profile")), executable_path=program, args=list(FLAGS), headless=True
+        )
+        yield context
+        context.close()
+
+
+@pytest.fixture
+def page(browser: Any, html_page: str, tmp_path: Path) -> Iterator[Any]:
+    """The report, opened from a file; anything in the console or on the network fails the test."""
+    file = tmp_path / "report.html"
+    file.write_text(html_page, encoding="utf-8")
+    tab, complaints = browser.new_page(), []
+    tab.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
+    tab.on(
+        "request",
+        lambda sent: None if sent.url.startswith(("file:", "data:")) else complaints.append(sent.url),
+    )
+    tab.goto(file.as_uri())
+    yield tab
+    tab.close()
+    assert complaints == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [400, 1280, 1440])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_fits_every_screen_in_both_colours(page: Any, width: int, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    wide = page.evaluate(
+        "[...document.querySelectorAll('main *, header *')].filter(e => !e.closest('.scroll') && !e.closest('svg')"
+        " && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
+    )
+    assert wide == []
+    brightness = page.evaluate(
+        "getComputedStyle(document.documentElement).backgroundColor.match(/[0-9]+/g).map(Number)"
+    )
+    assert (sum(brightness[:3]) < 200) == (scheme == "dark")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_can_be_told_from_its_ground(page: Any, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    assert page.evaluate(CONTRAST) == []
+
+
+@pytest.mark.slow
+def test_a_sentence_is_chosen_with_the_keyboard(page: Any) -> None:
+    visible = (
+        "[...document.querySelectorAll('.sentence')].map((e, k) => e.hidden ? -1 : k).filter(k => k >= 0)"
+    )
+    assert page.evaluate(visible) == [0]
+    page.focus("#choose-sentence")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate(visible) == [1]
+    page.click("button[aria-label='Previous sentence']")
+    page.click("button[aria-label='Previous sentence']")
+    assert page.evaluate(visible) == [3]
+
+
+@pytest.mark.slow
+def test_a_number_opens_its_evidence(page: Any) -> None:
+    page.click("#scores tr:has-text('RNNsearch-30') a.ev >> nth=0")
+    assert page.is_visible("#e-evaluate-rnnsearch")
+    page.click("#e-evaluate-rnnsearch a >> nth=0")
+    assert page.is_visible("#e-train-rnnsearch")
+
+
+@pytest.mark.slow
+def test_a_pointer_on_a_weight_is_told_which_words_it_joins(page: Any) -> None:
+    page.hover(".sentence:not([hidden]) .heat tbody tr:nth-child(2) td:nth-child(3)")
+    assert page.inner_text(".tip") == "petit ← small 41 %"
+
+
+@pytest.mark.slow
+def test_every_figure_and_table_has_a_name_for_a_screen_reader(page: Any) -> None:
+    nameless = (
+        "[...document.querySelectorAll('figure, .scroll, section, nav, select, button')].filter(e => "
+        "!e.getAttribute('aria-label') && !document.getElementById(e.getAttribute('aria-labelledby'))"
+        " && !(e.labels && e.labels.length)).map(e => e.outerHTML.slice(0, 80))"
+    )
+    assert page.evaluate(nameless) == []
+    levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3')].map(e => +e.tagName[1])")
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+@pytest.mark.slow
+def test_without_script_every_sentence_is_on_the_page(
+    browser: Any, report: ReportData, html_page: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "bare.html"
+    file.write_text(re.sub(r"<script>.*?</script>", "", html_page, flags=re.DOTALL), encoding="utf-8")
+    tab = browser.new_page()
+    tab.goto(file.as_uri())
+    assert tab.locator(".sentence > summary:visible").count() == len(report.aligned)
+    tab.click(".sentence > summary >> nth=1")
+    assert tab.is_visible(".sentence >> nth=1 >> .hard")
+    tab.close()
+
+
+# WCAG 2: 4.5 to 1 for text, 3 to 1 for large text. The ground of a cell is the nearest ancestor that has one.
+CONTRAST = """() => {
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[0-9.]+/g).slice(0, 3).map((v) => v / 255)
+      .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (node) => {
+    for (; node; node = node.parentElement) {
+      const colour = getComputedStyle(node).backgroundColor;
+      if (colour.startsWith("rgb(")) return colour;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const bad = [];
+  for (const node of document.querySelectorAll("body *")) {
+    const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
+    if (!own || node.closest("script, style") || !node.checkVisibility()) continue;
+    const style = getComputedStyle(node);
+    const [a, b] = [light(node.closest("svg") ? style.fill : style.color), light(ground(node))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < (parseFloat(style.fontSize) >= 24 ? 3 : 4.5)) bad.push([node.textContent.trim().slice(0, 40), ratio]);
+  }
+  return bad;
+}"""

@@ -1,0 +1,427 @@
+"""What the report gathers from a store: a small run, written as the bridge would write it."""
+
+import dataclasses
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rnnsearch.flows.report.data import ReportData, to_json
+from rnnsearch.flows.report.departures import changed_settings, marked_departures
+from rnnsearch.flows.report.gather import gather
+from rnnsearch.flows.report.html import to_html
+from rnnsearch.flows.report.markdown import to_markdown
+from rnnsearch.flows.report.scorecard import check_claims
+from rnnsearch.flows.report.write import write_report
+from rnnsearch.pipeline.config import EvaluateConfig, SearchConfig, TokenizeConfig
+from rnnsearch.pipeline.evaluation import evaluate, sentence_statistics
+from rnnsearch.pipeline.schemas import CURVE, DROPPED, HYPOTHESES, PAIRS, SHORTLIST, words
+from rnnsearch.storage.artifacts import FileEntry
+from rnnsearch.storage.digests import Digest
+from rnnsearch.storage.errors import MissingError
+from rnnsearch.storage.recipes import Recipe
+from rnnsearch.storage.runs import StageUse
+from rnnsearch.storage.store import Store
+
+ENGLISH = ["a", "grey", "cat", "sees", "the", "old", "mill", "by", "river", "and", "sleeps", "there"]
+FRENCH = ["un", "chat", "gris", "voit", "le", "vieux", "moulin", "près", "du", "fleuve", "et", "dort"]
+SYSTEMS = {"rnnencdec": "RNNencdec-30", "rnnsearch": "RNNsearch-30"}
+TEST_SENTENCES = 60
+
+
+def text(vocabulary: Sequence[str], seed: int, length: int) -> str:
+    """A sentence of our own making."""
+    picks = np.random.default_rng(seed).integers(len(vocabulary), size=length)
+    return " ".join(vocabulary[k] for k in picks)
+
+
+def pairs(corpus: str, count: int, first: int = 0) -> pa.Table:
+    """Pairs of 3 to 38 words."""
+    sizes = [3 + (k * 7) % 36 for k in range(first, first + count)]
+    rows = {
+        "corpus": pa.array([corpus] * count).dictionary_encode(),
+        "line": list(range(first, first + count)),
+        "key": pa.array([None] * count, pa.string()),
+        "source": [text(ENGLISH, first + k, size) for k, size in enumerate(sizes)],
+        "target": [text(FRENCH, first + k, size) for k, size in enumerate(sizes)],
+    }
+    return pa.table(rows).cast(PAIRS)
+
+
+def dropped(corpus: str, reasons: Mapping[str, int]) -> pa.Table:
+    """So many rows for each reason."""
+    names = [reason for reason, count in reasons.items() for _ in range(count)]
+    columns = [
+        pa.array([corpus] * len(names), pa.string()).dictionary_encode(),
+        pa.array(range(len(names)), pa.int64()),
+        pa.array(names, pa.string()).dictionary_encode(),
+    ]
+    return pa.table(columns, names=DROPPED.names).cast(DROPPED)
+
+
+def hypotheses(tokens: pa.Table, *, good: int, attention: bool) -> pa.Table:
+    """The reference with every `good`-th word wrong, and a diagonal alignment."""
+    outputs, alignments = [], []
+    for source, target in zip(tokens["source"].to_pylist(), tokens["target"].to_pylist(), strict=True):
+        output = ["[UNK]" if k % good == good - 1 else word for k, word in enumerate(words(target))]
+        outputs.append(" ".join(output))
+        columns = len(words(source)) + 1
+        rows = np.full((len(output), columns), 0.2 / columns)
+        rows[np.arange(len(output)), np.minimum(np.arange(len(output)), columns - 1)] += 0.8
+        alignments.append(rows.tolist() if attention else None)
+    columns_ = {
+        "corpus": tokens["corpus"],
+        "line": tokens["line"],
+        "source": tokens["source"],
+        "hypothesis": outputs,
+        "cost": [1.0] * len(outputs),
+        "finished": [True] * len(outputs),
+        "fallback": [False] * len(outputs),
+        "alignment": alignments,
+    }
+    arrays = [
+        value.combine_chunks()
+        if isinstance(value, pa.ChunkedArray)
+        else pa.array(value, HYPOTHESES.field(name).type)
+        for name, value in columns_.items()
+    ]
+    return pa.table(arrays, schema=HYPOTHESES)
+
+
+def curve(updates: int) -> pa.Table:
+    """A falling loss."""
+    rows = [
+        {
+            "update": update,
+            "loss_per_token": 2 + 40 / update,
+            "loss_per_sentence": 40 + 400 / update,
+            "gradient_norm": 3.0,
+            "clipped_share": 0.5,
+            "skipped": 0,
+            "padding_share": 0.1,
+            "tokens": 1000,
+            "sentences": 80,
+            "dev_loss_per_token": 2.5 + 40 / update if update % 40 == 0 else None,
+            "dev_loss_per_sentence": 60 + 400 / update if update % 40 == 0 else None,
+        }
+        for update in range(10, updates + 1, 10)
+    ]
+    return pa.Table.from_pylist(rows, schema=CURVE)
+
+
+class Bridge:
+    """Writes stages into a store as the bridge does: artifacts, ledger, run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = Store.open(folder)
+        self.outputs: dict[tuple[str, str], Digest] = {}
+        systems = {
+            name: {
+                "max_words": 30,
+                "row": row,
+                "network": {"kind": name, "units": 256, "embedding": 620},
+                "train": {"optimizer": "adam", "updates": 100, "batch": 80},
+                "continues": None,
+            }
+            for name, row in SYSTEMS.items()
+        }
+        stages = ["ingest/river", "holdout", "clean/train", "gate", "tokenize/test", "shortlist", "encode/30"]
+        self.run = self.store.runs.start(
+            {
+                "profile": "tiny",
+                "settings": {
+                    "title": "A river",
+                    "systems": systems,
+                    "search": {"beam": 10},
+                    "tokenize": {"source_language": "en", "target_language": "fr"},
+                },
+                "stages": [*stages, "train/rnnsearch", "translate/rnnsearch/all", "evaluate/rnnsearch"],
+            }
+        )
+
+    def stage(
+        self,
+        name: str,
+        outputs: Mapping[str, Sequence[pa.Table] | bytes],
+        inputs: Mapping[str, tuple[str, str]] | None = None,
+        *,
+        config: Mapping[str, Any] | None = None,
+        observations: Mapping[str, Any] | None = None,
+        hit: bool = False,
+    ) -> None:
+        """Record a stage whose outputs are tables, a shard each, or one JSON file."""
+        store, made = self.store, {}
+        for output, content in outputs.items():
+            if isinstance(content, bytes):
+                blob = store.put_bytes(content)
+                files = [FileEntry(f"{output}.json", blob.digest, blob.size, None)]
+            else:
+                files = []
+                for position, table in enumerate(content):
+                    blob = store.put_table(table)
+                    files.append(
+                        FileEntry(f"shard-{position:05d}.parquet", blob.digest, blob.size, table.num_rows)
+                    )
+            made[output] = store.write_artifact(files).digest
+            self.outputs[name, output] = made[output]
+        recipe = Recipe(
+            stage=name,
+            code=Digest("c0" * 32),
+            config=config or {},
+            inputs={label: self.outputs[ref] for label, ref in (inputs or {}).items()},
+            python="3.11",
+            libraries={"pyarrow": "26.0.1"},
+        )
+        attempt = store.ledger.record(
+            recipe, made, placement={"processors": 2}, observations={"seconds": 2.5, **(observations or {})}
+        )
+        store.runs.record_stage(self.run.id, StageUse(name, recipe.key, attempt.number, hit, "", 0.5))
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Bridge:
+    """A whole small run of two systems."""
+    bridge = Bridge(tmp_path_factory.mktemp("report") / "store")
+    test = pairs("river", TEST_SENTENCES, 1000)
+    shortlists = {
+        "source": pa.table({"word": ENGLISH}, schema=SHORTLIST),
+        "target": pa.table({"word": FRENCH[:-1]}, schema=SHORTLIST),
+    }
+    bridge.stage("ingest/river", {"pairs": [pairs("river", 100), pairs("river", 100, 100)]}, hit=True)
+    bridge.stage(
+        "holdout",
+        {
+            "train": [pairs("river", 130)],
+            "dev": [pairs("river", 10, 900)],
+            "test": [test],
+            "dropped": [dropped("river", {})],
+        },
+        {"pairs": ("ingest/river", "pairs")},
+        hit=True,
+    )
+    bridge.stage(
+        "clean/train",
+        {
+            "kept": [pairs("river", 120)],
+            "dropped": [dropped("river", {"empty": 4}), dropped("river", {"empty": 3, "duplicate": 3})],
+        },
+        {"pairs": ("holdout", "train")},
+    )
+    bridge.stage(
+        "gate",
+        {"kept": [pairs("river", 118)], "dropped": [dropped("river", {"in_test": 2})]},
+        {"pairs": ("clean/train", "kept")},
+    )
+    bridge.stage("tokenize/train", {"pairs": [pairs("river", 118)]}, {"pairs": ("gate", "kept")})
+    bridge.stage("tokenize/test", {"pairs": [test]}, {"pairs": ("holdout", "test")})
+    bridge.stage(
+        "shortlist",
+        {side: [table] for side, table in shortlists.items()},
+        {"pairs": ("tokenize/train", "pairs")},
+    )
+    bridge.stage(
+        "encode/30",
+        {"kept": [pairs("river", 90)], "dropped": [dropped("river", {"too_long": 28})]},
+        {"pairs": ("tokenize/train", "pairs"), "source": ("shortlist", "source")},
+    )
+    for name in SYSTEMS:
+        bridge.stage(
+            f"train/{name}",
+            {"model": b"{}", "curve": [curve(100)]},
+            {"examples": ("encode/30", "kept")},
+            observations={
+                "hours": 0.25,
+                "epochs": 88.9,
+                "device": "cpu",
+                "updates": 100,
+                "tokens_per_second": 900.0,
+            },
+        )
+        found = hypotheses(test, good=9 if name == "rnnsearch" else 4, attention=name == "rnnsearch")
+        for policy in ("all", "no-unk"):
+            bridge.stage(
+                f"translate/{name}/{policy}", {"hypotheses": [found]}, {"model": (f"train/{name}", "model")}
+            )
+        config, tokenize = EvaluateConfig(bootstrap_samples=40, translation_edit_rate=False), TokenizeConfig()
+        partial = sentence_statistics(
+            hypotheses=found,
+            no_unk=found,
+            tokens=test,
+            raw=test,
+            **shortlists,
+            config=config,
+            tokenize=tokenize,
+        )
+        result = evaluate([partial], config, tokenize, SearchConfig())
+        bridge.stage(
+            f"evaluate/{name}",
+            {"sentences": [result.sentences], "scores": result.scores},
+            {"hypotheses": (f"translate/{name}/all", "hypotheses")},
+            config={"evaluate": config.model_dump(mode="json")},
+        )
+    bridge.store.runs.finish(bridge.run.id, "finished")
+    return bridge
+
+
+@pytest.fixture(scope="module")
+def report(written: Bridge) -> ReportData:
+    return gather(written.store, written.run.id)
+
+
+def test_a_whole_run_is_gathered_without_a_complaint(report: ReportData) -> None:
+    assert report.missing == ()
+    assert report.title == "A river"
+    assert [system.name for system in report.systems] == ["rnnencdec", "rnnsearch"]
+    assert report.best is not None
+    assert report.best.name == "rnnsearch"
+
+
+def test_every_score_carries_a_signature_with_the_artifact_it_was_computed_from(
+    report: ReportData, written: Bridge
+) -> None:
+    score = report.systems[1].score("all")
+    assert score is not None
+    digest = written.outputs["translate/rnnsearch/all", "hypotheses"]
+    assert score.sentences == TEST_SENTENCES
+    assert score.signature.endswith(f"|artifact:{digest[:12]}")
+    assert f"n:{TEST_SENTENCES}" in score.signature
+    assert score.bleu.low is not None
+    assert score.bleu.low <= score.bleu.value <= (score.bleu.high or 0)
+
+
+def test_pairs_that_leave_are_counted_down_step_by_step_with_their_reasons(report: ReportData) -> None:
+    steps = {step.name: step for step in report.flows[0].steps}
+    assert {name: step.pairs for name, step in steps.items()} == {
+        "raw": 200,
+        "not held out": 130,
+        "clean": 120,
+        "not in dev or test": 118,
+        "≤ 30 words": 90,
+    }
+    assert [(lost.reason, lost.pairs) for lost in steps["clean"].dropped] == [("duplicate", 3), ("empty", 7)]
+    assert [(lost.reason, lost.pairs) for lost in steps["not held out"].dropped] == [
+        ("is dev", 10),
+        ("is test", 60),
+    ]
+
+
+def test_the_training_row_has_the_columns_of_table_2(report: ReportData) -> None:
+    training = report.systems[1].training
+    assert training is not None
+    assert (training.updates, training.epochs, training.hours, training.device) == (100, 88.9, 0.25, "cpu")
+    assert training.train_nll == pytest.approx(44.0)  # the last tenth of the curve is its last row
+    assert training.dev_nll == pytest.approx(65.0)  # at update 80
+
+
+def test_alignments_have_target_words_down_and_source_words_across(report: ReportData) -> None:
+    assert report.aligned
+    for aligned in report.aligned:
+        assert aligned.system == "rnnsearch"
+        assert len(aligned.weights) == len(aligned.target)
+        for row in aligned.weights:
+            assert len(row) == len(aligned.source)
+            assert sum(row) == pytest.approx(1, abs=5e-3)
+
+
+def test_the_sentences_shown_first_are_such_as_the_paper_shows(report: ReportData) -> None:
+    first = report.aligned[0]
+    assert first.unknown_free
+    assert 10 <= len(first.source) - 1 <= 20
+
+
+def test_every_number_leads_to_a_stage_of_the_run_and_from_there_to_its_inputs(report: ReportData) -> None:
+    entries = {entry.id: entry for entry in report.evidence}
+    for system in report.systems:
+        for score in system.scores:
+            assert score.evidence in entries
+        assert system.training is not None
+        assert system.training.evidence in entries
+    assert [i.made_by for i in entries["evaluate/rnnsearch"].inputs] == ["translate/rnnsearch/all"]
+    assert [i.made_by for i in entries["holdout"].inputs] == ["ingest/river"]
+
+
+def test_cached_stages_count_as_time_saved(report: ReportData) -> None:
+    costs = {cost.stage: cost for cost in report.costs}
+    assert (costs["holdout"].cached, costs["holdout"].seconds) == (True, 2.5)
+    assert (costs["gate"].cached, costs["gate"].seconds) == (False, 0.5)
+
+
+def test_two_systems_are_tested_against_each_other(report: ReportData) -> None:
+    (test,) = [test for test in report.comparisons if test.subset == "all"]
+    assert (test.first, test.second) == ("rnnencdec", "rnnsearch")
+    assert test.difference < 0
+    assert 0 < test.p_value <= 1
+
+
+def test_claims_that_were_not_asked_are_not_run(report: ReportData) -> None:
+    verdicts = {claim.claim: claim.verdict for claim in report.claims}
+    assert verdicts["RNNsearch-30 beats RNNencdec-30"] == "holds"
+    assert verdicts["RNNsearch-50 beats RNNencdec-50"] == "not run"
+    assert verdicts["RNNsearch-30 reaches its BLEU"] == "not run"  # its settings differ from the paper's
+    assert verdicts["The alignment is largely monotone"] == "holds"
+
+
+def test_a_system_with_the_papers_settings_is_held_to_the_papers_number(report: ReportData) -> None:
+    same = tuple(dataclasses.replace(system, settings=()) for system in report.systems)
+    claims = check_claims(dataclasses.replace(report, systems=same))
+    assert {c.claim: c.verdict for c in claims}[
+        "RNNsearch-30 reaches its BLEU"
+    ] == "differs"  # 21.50 it is not
+
+
+def test_settings_that_differ_are_named_and_those_that_agree_are_not(written: Bridge) -> None:
+    found = changed_settings(written.store.runs.get(written.run.id).request["settings"], "rnnsearch")
+    assert {s.name: (s.paper, s.ours) for s in found} == {
+        "network.units": ("1000", "256"),
+        "train.optimizer": ("adadelta", "adam"),
+        "train.updates": ("471,000", "100"),
+    }
+
+
+def test_departures_are_read_from_the_code() -> None:
+    assert all(departure.text for departure in marked_departures())
+    assert any(departure.where.startswith("model/") for departure in marked_departures())
+
+
+def test_a_run_that_has_only_begun_is_drawn_as_not_run(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "store")
+    run = store.runs.start({"profile": "tiny", "settings": {"systems": {"rnnsearch": {"max_words": 30}}}})
+    report = gather(store, run.id)
+    assert [system.name for system in report.systems] == ["rnnsearch"]
+    assert report.best is None
+    for text_ in (to_html(report), to_markdown(report)):
+        assert "not run" in text_
+    assert "No system has been scored yet" in to_html(report)
+
+
+def test_a_damaged_blob_is_named_and_the_rest_is_shown(written: Bridge, tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    shutil.copytree(written.store.location, folder)
+    digest = written.store.read_artifact(written.outputs["evaluate/rnnsearch", "scores"]).files[0].digest
+    (blob,) = (
+        path for path in folder.rglob(f"*{digest[4:]}*") if path.is_file() and "seen" not in path.parts
+    )
+    blob.chmod(0o644)
+    blob.write_bytes(b"?" + blob.read_bytes()[1:])
+    report = gather(Store.open(folder), written.run.id)
+    assert any("evaluate/rnnsearch" in line for line in report.missing)
+    assert report.best is not None
+    assert report.best.name == "rnnencdec"
+    assert "could not be read" in to_html(report)
+
+
+def test_an_unknown_run_is_an_error(written: Bridge) -> None:
+    with pytest.raises(MissingError, match="no run"):
+        gather(written.store, "19990101-000000-0000")
+
+
+def test_two_reports_of_one_run_are_equal_bytes(written: Bridge, tmp_path: Path) -> None:
+    first, second = (
+        write_report(written.store, written.run.id, tmp_path / name, figures=False) for name in ("a", "b")
+    )
+    assert first.read_bytes() == second.read_bytes()
+    assert (tmp_path / "a/report.json").read_text() == to_json(gather(written.store, written.run.id))
