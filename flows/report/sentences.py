@@ -82,14 +82,9 @@ def gather_long(sentences: Mapping[str, pa.Table]) -> tuple[LongSentence, ...]:
 def _aligned(view: RunView, system: str, row: Row, weights: Sequence[Sequence[float]]) -> Aligned | None:
     source, target = (*words(row["source"]), EOS), words(row["hypothesis"])
     try:
-        matrix = as_matrix(weights[: len(target)], len(source))  # the row of </s> has no word to stand for
+        matrix = as_matrix(weights, len(target), len(source) - 1)[: len(target)]  # without the row of </s>
     except EvaluationError as error:
         view.missing.append(f"alignment of {row['corpus']}, line {row['line']}: {error}")
-        return None
-    if len(matrix) != len(target):
-        view.missing.append(
-            f"alignment of {row['corpus']}, line {row['line']}: {len(matrix)} rows for {len(target)} target words"
-        )
         return None
     return Aligned(
         system=system,
