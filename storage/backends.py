@@ -1,28 +1,27 @@
 """Where bytes lie: the contract of a backend, and the local folder.
 
-Two primitives carry all safety. `create_exclusive` makes a name once: of many racers one wins. `replace_if`
-changes a name only while it still holds the version that the caller saw. All else is immutable blobs, of which
-equal names hold equal bytes. Names are relative, with `/` between their parts.
+Two primitives carry all safety. `create_exclusive` makes a record once: of many racers one wins. `replace_if`
+changes a register only while it still has the version that the caller saw. All else is immutable blobs, of which
+equal names hold equal bytes. Names are relative, with `/` between their parts; a name is a record, a register or a
+blob for ever. No process waits for another: one that is stopped or killed in the middle of a write blocks nobody.
 """
 
 import contextlib
-import fcntl
 import itertools
 import os
-import time
 from collections.abc import Iterator, Sequence
 from io import BufferedWriter
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Protocol
 
-from rnnsearch.storage.digests import Digest, hash_bytes, hash_file
+from rnnsearch.storage.digests import Digest, hash_file
 from rnnsearch.storage.errors import MissingError, StoreError, VanishedError, explained
 from rnnsearch.storage.processes import current_process, life_of, parse_token
 
 TEMPORARY = "tmp"
 """Folder of unfinished writes and of pins; a file's name there begins with the token of the process that owns it."""
 
-_LOCK_SECONDS = 30.0  # a replacement takes milliseconds; whoever holds its lock for longer has been stopped
+_HISTORY = 8  # versions of a register that are kept below the newest
 _PIECE = 1 << 20  # bytes copied at a time
 _COUNTER = itertools.count()  # of unfinished files: of the process, which may have opened a folder twice
 
@@ -35,7 +34,7 @@ class FileState(NamedTuple):
 
 
 class Versioned(NamedTuple):
-    """Bytes and the version that `replace_if` asks for."""
+    """What a register holds, and the version that `replace_if` asks for."""
 
     data: bytes
     version: str
@@ -55,17 +54,17 @@ class Backend(Protocol):
     def create_exclusive(self, name: str, data: bytes) -> bool:
         """Make `name` hold `data` if there is no such name; of many racers exactly one gets True."""
 
-    def replace_if(self, name: str, data: bytes, expected: str) -> str | None:
-        """Replace `name` if its version is `expected`; the new version, or None (also if it is missing).
+    def replace_if(self, name: str, data: bytes, expected: str | None) -> str | None:
+        """Give a register new data if its version is `expected` (None: if there is none); the new version, or None.
 
-        A version stands for content: who must tell A-B-A from A writes a counter into the data.
+        Versions on S3 stand for content: who must tell A-B-A from A writes a counter into the data.
         """
 
-    def read(self, name: str) -> bytes:
-        """The bytes of `name`; MissingError if it is not there."""
-
     def read_versioned(self, name: str) -> Versioned | None:
-        """The bytes and the version of `name`, or None."""
+        """The data and the version of a register, or None."""
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a record or blob; MissingError if it is not there."""
 
     def read_many(self, names: Sequence[str]) -> list[bytes | None]:
         """The bytes of each name, None for a missing one."""
@@ -119,7 +118,7 @@ def is_left_over(name: str) -> bool:
 
 
 class LocalBackend:
-    """A folder, which may be shared over the network; the file system needs hard links and locks.
+    """A folder, which may be shared over the network; the file system needs hard links.
 
     fsspec's local "create" mode lets two racers win, so files are written aside, flushed to the disk, and linked.
     """
@@ -146,36 +145,38 @@ class LocalBackend:
 
     def create_exclusive(self, name: str, data: bytes) -> bool:
         """Make `name` hold `data` if there is no such name; of many racers exactly one gets True."""
-        target = self._path(name)
-        with self._failing(f"create {target}"), self._temporary() as temporary:
-            _write(temporary, data)
-            self._make_folder(target.parent)
-            try:
-                target.hardlink_to(temporary)
-            except FileExistsError:
-                # Over NFS the answer to a first, successful link may be lost and the link tried again.
-                if temporary.stat().st_nlink != 2:
-                    return False
-            _flush_folder(target.parent)
-        return True
+        return self._link(self._path(name), data)
 
-    def replace_if(self, name: str, data: bytes, expected: str) -> str | None:
-        """Replace `name` if its version is `expected`; the new version, or None."""
-        target = self._path(name)
-        with (
-            self._failing(f"replace {target}"),
-            self._temporary() as temporary,
-            _locked(target) as descriptor,
-        ):
-            if descriptor is None or hash_bytes(_read_descriptor(descriptor)) != expected:
+    def replace_if(self, name: str, data: bytes, expected: str | None) -> str | None:
+        """Give a register new data if its version is `expected` (None: if there is none); the new version, or None.
+
+        A register is a folder of numbered versions, of which the highest counts; to replace is to create the next.
+        """
+        folder, version = self._path(name), int(expected or 0) + 1
+        if expected is not None and not (folder / _version_name(int(expected))).exists():
+            return None
+        if not self._link(folder / _version_name(version), data):
+            return None
+        versions = self._versions(name)
+        with self._failing(f"remove old versions of {folder}"):
+            if versions[-1] >= version + _HISTORY:
+                # The number may have been in use and deleted before: this writer slept since it read.
+                (folder / _version_name(version)).unlink(missing_ok=True)
                 return None
-            _write(temporary, data)
-            temporary.replace(target)
-            _flush_folder(target.parent)
-        return hash_bytes(data)
+            for old in versions:  # lowest first
+                if old <= versions[-1] - _HISTORY:
+                    (folder / _version_name(old)).unlink(missing_ok=True)
+        return str(version)
+
+    def read_versioned(self, name: str) -> Versioned | None:
+        """The data and the version of a register, or None."""
+        while versions := self._versions(name):
+            with contextlib.suppress(MissingError):  # it was replaced, and more than once, since we looked
+                return Versioned(self.read(f"{name}/{_version_name(versions[-1])}"), str(versions[-1]))
+        return None
 
     def read(self, name: str) -> bytes:
-        """The bytes of `name`; MissingError if it is not there."""
+        """The bytes of a record or blob; MissingError if it is not there."""
         path = self._path(name)
         with self._failing(f"read {path}"):
             try:
@@ -183,14 +184,6 @@ class LocalBackend:
             except (FileNotFoundError, NotADirectoryError):
                 self._check_root()
                 raise MissingError(f"{path} is missing") from None
-
-    def read_versioned(self, name: str) -> Versioned | None:
-        """The bytes and the version of `name`, or None."""
-        try:
-            data = self.read(name)
-        except MissingError:
-            return None
-        return Versioned(data, hash_bytes(data))
 
     def read_many(self, names: Sequence[str]) -> list[bytes | None]:
         """The bytes of each name, None for a missing one."""
@@ -306,6 +299,23 @@ class LocalBackend:
     def _path(self, name: str) -> Path:
         return self._root / check_name(name)
 
+    def _versions(self, name: str) -> list[int]:
+        return sorted(int(entry) for entry, _ in self._entries(name) if entry.isdigit())
+
+    def _link(self, target: Path, data: bytes) -> bool:
+        """Make a file, whole, if there is none of its name."""
+        with self._failing(f"create {target}"), self._temporary() as temporary:
+            _write(temporary, data)
+            self._make_folder(target.parent)
+            try:
+                target.hardlink_to(temporary)
+            except FileExistsError:
+                # Over NFS the answer to a first, successful link may be lost and the link tried again.
+                if temporary.stat().st_nlink != 2:
+                    return False
+            _flush_folder(target.parent)
+        return True
+
     def _entries(self, folder: str) -> list[tuple[str, bool]]:
         path = self._path(folder) if folder else self._root
         with self._failing(f"list {path}"):
@@ -391,55 +401,5 @@ def _flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _read_descriptor(descriptor: int) -> bytes:
-    pieces = []
-    while piece := os.read(descriptor, _PIECE):
-        pieces.append(piece)
-    return b"".join(pieces)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[int | None]:
-    """Hold the lock of the file that now has this path, as a descriptor; None if there is no such file.
-
-    The lock is on the file, and the file is replaced: so after waiting one looks whether it is still the one.
-    The kernel frees the lock of a holder that dies.
-    """
-    deadline = time.monotonic() + _LOCK_SECONDS
-    while True:
-        try:
-            descriptor = os.open(path, os.O_RDWR)
-        except FileNotFoundError:
-            yield None
-            return
-        try:
-            _wait_for_lock(descriptor, path, deadline)
-            if _still_there(path, descriptor):
-                yield descriptor
-                return
-        finally:
-            os.close(descriptor)
-
-
-def _wait_for_lock(descriptor: int, path: Path, deadline: float) -> None:
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise StoreError(
-                    f"{path} has been locked for {_LOCK_SECONDS:.0f} s; a process that was stopped may hold it: "
-                    "end or continue it (`fuser` names it)"
-                ) from None
-            time.sleep(0.005)
-        else:
-            return
-
-
-def _still_there(path: Path, descriptor: int) -> bool:
-    try:
-        now = path.stat()
-    except FileNotFoundError:
-        return False
-    held = os.fstat(descriptor)
-    return (now.st_dev, now.st_ino) == (held.st_dev, held.st_ino)
+def _version_name(version: int) -> str:
+    return f"{version:010}"

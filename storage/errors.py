@@ -25,9 +25,8 @@ _REMEDIES = {
     errno.EMFILE: ("this process has too many files open", "raise the limit (`ulimit -n`)"),
     errno.ENOTSUP: (
         "the file system lacks the operation",
-        "the store needs hard links and file locks; choose another file system",
+        "the store needs hard links; choose another file system",
     ),
-    errno.ENOLCK: ("the file system has no file locks", "mount it with locks (NFS: lockd; Lustre: -o flock)"),
     errno.ENAMETOOLONG: ("the name is too long", "choose a store with a shorter path"),
 }
 

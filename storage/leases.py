@@ -210,15 +210,8 @@ class Leases:
             seconds=seconds,
             needs=needs,
         )
-        data = _seal(record)
-        if found is None:
-            if not self._backend.create_exclusive(_name(name), data):
-                return None
-            written = self._backend.read_versioned(_name(name))
-            if written is None or written.data != data:
-                return None
-            return Lease(self._backend, record, written.version)
-        version = self._backend.replace_if(_name(name), data, found[1])
+        expected = None if found is None else found[1]
+        version = self._backend.replace_if(_name(name), _seal(record), expected)
         return None if version is None else Lease(self._backend, record, version)
 
     def _look(self, name: str) -> tuple[LeaseRecord, str] | None:

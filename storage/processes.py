@@ -36,7 +36,9 @@ class ProcessIdentity:
     def token(self) -> str:
         """This identity as a piece of a file name; `parse_token` reads it."""
         fields = (self.host, self.boot, self.namespace, str(self.pid), self.start)
-        return _SEPARATOR.join(quote(field, safe="").replace(".", "%2E") for field in fields)
+        return _SEPARATOR.join(
+            quote(field, safe="").replace(".", "%2E").replace("~", "%7E") for field in fields
+        )
 
 
 def parse_token(token: str) -> ProcessIdentity | None:

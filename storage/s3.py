@@ -50,19 +50,19 @@ class S3Backend:
         """Make `name` hold `data` if there is no such name; of many racers exactly one gets True."""
         return self._put_if(name, data, {"IfNoneMatch": "*"}) is not None
 
-    def replace_if(self, name: str, data: bytes, expected: str) -> str | None:
-        """Replace `name` if its version is `expected`; the new version, or None."""
-        return self._put_if(name, data, {"IfMatch": expected})
+    def replace_if(self, name: str, data: bytes, expected: str | None) -> str | None:
+        """Give a register new data if its version is `expected` (None: if there is none); the new version, or None."""
+        return self._put_if(name, data, {"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected})
 
     def read(self, name: str) -> bytes:
-        """The bytes of `name`; MissingError if it is not there."""
+        """The bytes of a record or blob; MissingError if it is not there."""
         found = self.read_versioned(name)
         if found is None:
             raise MissingError(f"{self.location}/{name} is missing")
         return found.data
 
     def read_versioned(self, name: str) -> Versioned | None:
-        """The bytes and the version of `name`, or None."""
+        """The data and the version of a register, or None."""
         try:
             answer = self._call("get_object", f"read {name}", Key=self._key(name))
         except MissingError:

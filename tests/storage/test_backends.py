@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rnnsearch.storage.backends import Backend, LocalBackend
+from rnnsearch.storage.backends import Backend, LocalBackend, Versioned
 from rnnsearch.storage.digests import hash_bytes
 from rnnsearch.storage.errors import MissingError, StoreError, VanishedError
 from rnnsearch.storage.processes import ProcessIdentity, current_process
@@ -66,7 +66,7 @@ class BackendContract:
         assert backend.read_versioned("no/such") is None
         assert backend.delete("no/such") is False
         assert backend.move("no/such", "to") is False
-        assert backend.replace_if("no/such", b"x", "0") is None
+        assert backend.replace_if("no/such", b"x", "17") is None
         with pytest.raises(MissingError):
             backend.read("no/such")
         with pytest.raises(MissingError):
@@ -77,16 +77,24 @@ class BackendContract:
         assert not backend.create_exclusive("a/b", b"second")
         assert backend.read("a/b") == b"first"
 
-    def test_a_name_is_replaced_only_at_the_version_seen(self, backend: Backend) -> None:
-        backend.create_exclusive("x", b"1")
-        first = backend.read_versioned("x")
+    def test_a_register_is_replaced_only_at_the_version_seen(self, backend: Backend) -> None:
+        first = backend.replace_if("x", b"1", None)
         assert first is not None
-        second = backend.replace_if("x", b"2", first.version)
+        assert backend.read_versioned("x") == Versioned(b"1", first)
+        assert backend.replace_if("x", b"2", None) is None
+        second = backend.replace_if("x", b"2", first)
         assert second is not None
-        assert backend.replace_if("x", b"3", first.version) is None
-        assert backend.read("x") == b"2"
-        assert backend.replace_if("x", b"3", second) is not None
-        assert backend.read_versioned("x") != first
+        assert backend.replace_if("x", b"3", first) is None
+        assert backend.read_versioned("x") == Versioned(b"2", second)
+
+    def test_a_writer_that_slept_through_many_versions_changes_nothing(self, backend: Backend) -> None:
+        old = version = backend.replace_if("x", b"0", None)
+        for step in range(1, 30):
+            version = backend.replace_if("x", str(step).encode(), version)
+            assert version is not None
+        for slept in (None, old):
+            assert backend.replace_if("x", b"late", slept) is None
+            assert backend.read_versioned("x") == Versioned(b"29", version)
 
     def test_a_fingerprint_follows_the_bytes(self, backend: Backend) -> None:
         backend.put("x", b"one")
@@ -156,11 +164,13 @@ class BackendContract:
             assert all(backend.read(f"race/{race}") == str(me).encode() for race in races)
 
     def test_no_step_of_racing_replacements_is_lost(self, backend: Backend) -> None:
-        backend.create_exclusive("counter", b"0")
+        backend.replace_if("counter", b"0", None)
         command = [sys.executable, "-c", _COUNTER, backend.location, str(self.steps)]
         for racer in [subprocess.Popen(command) for _ in range(2)]:
             assert racer.wait() == 0
-        assert int(backend.read("counter")) == 2 * self.steps
+        seen = backend.read_versioned("counter")
+        assert seen is not None
+        assert int(seen.data) == 2 * self.steps
 
     def test_what_a_dead_process_left_is_swept_and_what_a_living_one_has_is_not(
         self, backend: Backend
@@ -186,7 +196,10 @@ class TestLocalBackend(BackendContract):
     def test_nothing_unfinished_is_left(self, backend: LocalBackend, tmp_path: Path) -> None:
         backend.put("a", b"1")
         backend.create_exclusive("a", b"2")
-        backend.replace_if("a", b"2", "wrong")
+        version = backend.replace_if("b", b"2", None)
+        for _ in range(20):
+            version = backend.replace_if("b", b"2", version)
+        assert len(list((tmp_path / "store" / "b").iterdir())) < 10
         assert list((tmp_path / "store" / "tmp").iterdir()) == []
 
     def test_a_blob_is_read_only(self, backend: LocalBackend, tmp_path: Path) -> None:
