@@ -40,11 +40,15 @@ class GettextFormat(Section):
 
 
 class PlainFormat(Section):
-    """Two files of one sentence a line, split on U+000A only; inside an archive, `source` and `target` are members."""
+    """Files of one sentence a line, split on U+000A only: two sides and, if rows have keys, one of keys.
+
+    Inside an archive the three are its members.
+    """
 
     format: Literal["plain"] = "plain"
     source: str = ""
     target: str = ""
+    key: str = ""
 
 
 class SgmlFormat(Section):
@@ -104,9 +108,7 @@ class LeakageConfig(Section):
     """What happens when a dev or test sentence stands in training: drop the pair, only count it, or stop."""
 
     action: Literal["drop", "report", "stop"] = "drop"
-    minimum_words: int = Field(
-        default=4, gt=0
-    )  # shorter sentences ("Amen.") stand everywhere and are no leak
+    minimum_words: int = Field(default=4, gt=0)  # shorter ones ("Amen.") stand everywhere: no leak
 
 
 class TokenizeConfig(Section):
@@ -180,9 +182,7 @@ class EvaluateConfig(Section):
     bootstrap_samples: int = Field(default=1_000, gt=0)
     seed: int = 0
     translation_edit_rate: bool = True  # the slowest of the scores
-    least_coverage: float = Field(
-        default=0.2, ge=0
-    )  # a source word with less attention in all counts as dropped
+    least_coverage: float = Field(default=0.2, ge=0)  # a source word with less attention counts as dropped
     most_coverage: float = Field(default=2.0, gt=0)  # one with more counts as repeated
 
     @model_validator(mode="after")

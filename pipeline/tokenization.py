@@ -14,15 +14,17 @@ import pyarrow as pa
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
 from rnnsearch.pipeline.config import TokenizeConfig
-from rnnsearch.pipeline.schemas import PAIRS
+from rnnsearch.pipeline.schemas import PAIRS, words
 from rnnsearch.pipeline.sieve import column
 
 _PARTING = re.compile(r"(?<!\d)\u00a0|\u00a0(?!\d)")  # the no-break spaces that are not inside a number
 _SPACES = re.compile(r"[^\S\u00a0]+")
 _STAND_IN = "\ufdd0"  # a noncharacter: holds the place of U+00A0 where sacremoses would split
 _REMEMBERED = 500_000  # stretches; about 100 MB
-_LINKED = "' '"  # the one place where a rule reaches over a space
-_MULTIDOT = "DOTMULTI"  # sacremoses writes so for three dots and more while it works
+_AT_EDGES = ("'", ",")  # the rules for these differ at either end of a text,
+_LINKED = "' '"  # and here one reaches over a space
+_DOT = "\ufdd1"  # another noncharacter: a dot among several. Moses writes a word instead, which text may have
+_MULTIDOT = re.compile(r"\.{2,}"), lambda dots: f" {_DOT * len(dots[0])} "
 _ESCAPES = (  # in the order of Moses: & first
     ("&", "&amp;"),
     ("|", "&#124;"),
@@ -61,17 +63,15 @@ class Tokenizer:
 
     def __call__(self, text: str, escape: bool) -> str:
         """The tokens of `text`, joined by U+0020; with `escape`, `'` is written `&apos;` and so on."""
-        stretches = separated(text).split(" ")
-        if text[:1] in ("'", ",") or text[-1:] in ("'", ",") or _LINKED in text:
-            tokens = self._spaced(" ".join(stretches))
+        text = separated(text)
+        if text[:1] in _AT_EDGES or text[-1:] in _AT_EDGES or _LINKED in text:
+            tokens = self._spaced(text)
         else:
-            tokens = [token for stretch in stretches for token in self._remembered(stretch)]
+            tokens = [token for stretch in words(text) for token in self._remembered(stretch)]
         tokens = self._periods(tokens)
         if tokens and tokens[-1].endswith(".'"):
             tokens[-1:] = [token for token in (tokens[-1][:-2], ".", "'") if token]
-        result = " ".join(tokens)
-        if _MULTIDOT in result:
-            result = self._moses.restore_multidots(result)
+        result = " ".join(tokens).replace(_DOT, ".")
         if escape:
             for character, entity in _ESCAPES:
                 result = result.replace(character, entity)
@@ -90,12 +90,12 @@ class Tokenizer:
         """The tokens of `text` before periods are looked at."""
         moses = self._moses
         rules = [moses.PAD_NOT_ISALNUM]
+        if ".." in text:
+            rules.append(_MULTIDOT)
         if "," in text:
             rules += (moses.COMMA_SEPARATE_1, moses.COMMA_SEPARATE_2, moses.COMMA_SEPARATE_3)
         if "'" in text:
             rules += self._apostrophe
-        if ".." in text:
-            text = moses.replace_multidots(text)
         for pattern, replacement in rules:
             text = pattern.sub(replacement, text)
         return [token for token in text.split(" ") if token]
@@ -103,7 +103,7 @@ class Tokenizer:
     def _periods(self, tokens: list[str]) -> list[str]:
         """Part the period from each token, unless the token is an abbreviation or its sentence goes on."""
         result = []
-        for token, following in zip(tokens, [*tokens[1:], ""], strict=True):
+        for token, following in zip(tokens, [*tokens[1:], ""], strict=False):
             word = token[:-1]
             if token[-1] != "." or not word or self._keeps_period(word, following):
                 result.append(token)
