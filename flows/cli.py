@@ -110,6 +110,49 @@ def lineage(
 
 
 @app.command()
+def translate(
+    file: Annotated[Path | None, typer.Argument(help="A text file; standard input by default.")] = None,
+    store: StoreAt = STORE,
+    run: Annotated[str | None, typer.Option(help="A run; the last finished one by default.")] = None,
+    system: Annotated[str | None, typer.Option(help="A system of the run; its best one by default.")] = None,
+    model: Annotated[Path | None, typer.Option(help="An exported model instead of a run.")] = None,
+    search: Annotated[list[str], typer.Option(help="Change the search: beam=12.", metavar="KEY=VALUE")] = [],  # noqa: B006
+    n_best: Annotated[int, typer.Option("--nbest", min=1, help="Candidates for each line.")] = 1,
+    scores: Annotated[bool, typer.Option("--scores", help="Print each candidate's cost before it.")] = False,
+    attention: Annotated[
+        str | None, typer.Option(help="`terminal`, or a file to write: .html, .svg, .png, .pdf.")
+    ] = None,
+    replace_unknown: Annotated[
+        str | None,
+        typer.Option(help="`copy`, or a file of `word TAB translation` lines, by strongest alignment."),
+    ] = None,
+    serve: Annotated[bool, typer.Option("--serve", help="Serve a page on this machine instead.")] = False,
+    port: Annotated[int, typer.Option(help="Of the page.")] = 8000,
+) -> None:
+    """Translate lines of text: one line out for each line in, in order."""
+    from rnnsearch.flows.command_translate import Wish, translate_lines  # noqa: PLC0415
+
+    wish = Wish(
+        store=store,
+        run=run,
+        system=system,
+        model=model,
+        file=file,
+        search=tuple(search),
+        n_best=n_best,
+        scores=scores,
+        attention=attention,
+        replace_unknown=replace_unknown,
+    )
+    if serve:
+        from rnnsearch.flows.command_serve import serve_page  # noqa: PLC0415
+
+        serve_page(wish, port)
+    else:
+        translate_lines(wish)
+
+
+@app.command()
 def report(
     run: Annotated[str | None, typer.Argument(help="A run; the last finished one by default.")] = None,
     store: StoreAt = STORE,

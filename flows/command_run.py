@@ -6,14 +6,14 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from rnnsearch.flows.command_inspect import report_folder
 from rnnsearch.flows.console import RunConsole, quiet
 from rnnsearch.flows.dag import build
-
-# REPORT from rnnsearch.flows.report.write import write_report
+from rnnsearch.flows.report.write import write_report
 from rnnsearch.flows.reproduce import Reproduction, reproduce
 from rnnsearch.flows.settings import load_settings
 from rnnsearch.storage.store import Store
@@ -31,7 +31,9 @@ def run_profile(profile: str, overrides: Sequence[str], location: str) -> int:
         console.say(f"{settings.title}: {len(stages)} stages, store {store.location}")
         if settings.about:
             console.say(settings.about)
-        runner = ThreadPoolTaskRunner(max_workers=settings.placement.stages_at_once)
+        runner: Any = ThreadPoolTaskRunner(
+            max_workers=settings.placement.stages_at_once
+        )
         with console.watching():
             console.say("starting Prefect …")
             flow = reproduce.with_options(task_runner=runner)
@@ -52,5 +54,5 @@ def _end(done: Reproduction, store: Store, log: Path, seconds: float) -> int:
             say(f"not run, since they wait for it: {', '.join(done.skipped)}\n")
         say("run the same command again to go on from here\n")
         return 1
-    # REPORT sys.stdout.write(f"report: {write_report(store, done.run, report_folder(store, done.run))}\n")
+    sys.stdout.write(f"report: {write_report(store, done.run, report_folder(store, done.run))}\n")
     return 0

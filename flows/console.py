@@ -33,9 +33,9 @@ class _Row:
 class RunConsole:
     """Progress of the stages of one run. Methods may be called from any thread."""
 
-    def __init__(self, stream: IO[str]) -> None:
-        """Write to `stream`, live if it is a terminal."""
-        self._console = Console(file=stream, highlight=False, soft_wrap=True)
+    def __init__(self, stream: IO[str] | None) -> None:
+        """Write to `stream`, live if it is a terminal; to standard error without one."""
+        self._console = Console(file=stream, stderr=stream is None, highlight=False, soft_wrap=True)
         self._live: Live | None = None
         self._rows: dict[str, _Row] = {}
         self._lock = threading.Lock()

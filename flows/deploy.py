@@ -7,9 +7,10 @@ from pathlib import Path
 
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.deployments.runner import EntrypointType, RunnerDeployment
+from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectNotFound
-from prefect.schedules import Cron
+from prefect.schedules import Cron, Schedule
+from prefect.types.entrypoint import EntrypointType
 
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.reproduce import reproduce
@@ -54,7 +55,7 @@ def deploy_profile(
     )
     try:
         _make_pool(pool)
-        deployment.apply()  # type: ignore[unused-coroutine]  # synchronous outside an event loop
+        deployment.apply()
     except OSError as error:
         raise UsageError(f"no Prefect server answers at {server} ({error})") from error
     sys.stderr.write(
@@ -65,7 +66,7 @@ def deploy_profile(
     sys.stdout.write(f"reproduce/{label}\n")
 
 
-def _schedule(cron: str, timezone: str) -> Cron:
+def _schedule(cron: str, timezone: str) -> Schedule:
     try:
         return Cron(cron, timezone=timezone)
     except ValueError as error:

@@ -31,7 +31,7 @@ def recipe_of(stage: Stage, upstream: Mapping[str, Outputs]) -> Recipe:
     return Recipe(
         stage=stage.name,
         code=code_of(stage.roots).digest,
-        config=stage.config | _content(stage),
+        config={**stage.config, **_content(stage)},
         inputs={name: upstream[ref.stage][ref.output] for name, ref in stage.inputs()},
         python=PYTHON,
         libraries=libraries_of(stage),

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from prefect import flow
+from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture
-from prefect.states import State
 
 from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.console import RunConsole
 from rnnsearch.flows.dag import Stage, build
-from rnnsearch.flows.recipe import Outputs
 from rnnsearch.flows.settings import Settings, load_settings
 from rnnsearch.flows.stage import Session, as_task
 from rnnsearch.storage.runs import RunState
@@ -69,19 +68,19 @@ def run_stages(
     return Reproduction(run.id, cached, len(done) - cached, failed, skipped)
 
 
-def _submit(stages: Sequence[Stage], session: Session) -> Mapping[str, PrefectFuture[Outputs]]:
-    futures: dict[str, PrefectFuture[Outputs]] = {}
+def _submit(stages: Sequence[Stage], session: Session) -> Mapping[str, PrefectFuture[Any]]:
+    futures: dict[str, PrefectFuture[Any]] = {}
     for stage in stages:
-        upstream = {name: futures[name] for name in stage.upstream()}
+        upstream: Any = {name: futures[name] for name in stage.upstream()}
         futures[stage.name] = as_task(stage, session).submit(upstream)
     return futures
 
 
-def _wait(future: PrefectFuture[Outputs]) -> State[Outputs]:
+def _wait(future: PrefectFuture[Any]) -> State[Any]:
     future.wait()
     return future.state
 
 
-def _reason(state: State[Outputs]) -> str:
+def _reason(state: State[Any]) -> str:
     error = state.result(raise_on_failure=False)
     return f"{type(error).__name__}: {error}"

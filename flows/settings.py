@@ -9,7 +9,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -30,6 +30,9 @@ from rnnsearch.pipeline.config import (
 )
 
 PROFILES = Path(__file__).parent / "profiles"
+
+
+S = TypeVar("S", bound=BaseModel)
 
 
 class SettingsError(ValueError):
@@ -138,9 +141,20 @@ def load_settings(profile: str, overrides: Iterable[str] = ()) -> Settings:
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:
-        raise SettingsError(_explain(profile, error)) from error
+        raise SettingsError(_explain(f"the profile {profile}", error, Settings)) from error
     sources = {name: source.resolved(path.parent) for name, source in settings.sources.items()}
     return settings.model_copy(update={"sources": sources})
+
+
+def apply_overrides(config: S, overrides: Iterable[str], name: str) -> S:
+    """One section with `key=value` overrides applied in order. Raises SettingsError."""
+    values = config.model_dump(mode="json")
+    for override in overrides:
+        _override(values, override)
+    try:
+        return type(config).model_validate(values)
+    except ValidationError as error:
+        raise SettingsError(_explain(name, error, type(config))) from error
 
 
 def find_profile(profile: str) -> Path:
@@ -176,27 +190,27 @@ def _override(values: dict[str, Any], override: str) -> None:
     place[keys[-1]] = value
 
 
-def _explain(profile: str, error: ValidationError) -> str:
+def _explain(profile: str, error: ValidationError, model: type[BaseModel]) -> str:
     lines = []
     for problem in error.errors(include_url=False):
         place = [part for part in problem["loc"] if not (isinstance(part, str) and part in _DISCRIMINATORS)]
         where = ".".join(str(part) for part in place)
         if problem["type"] == "extra_forbidden":
-            lines.append(f"{where} is not a setting{_nearest(str(place[-1]), _siblings(place[:-1]))}")
+            lines.append(f"{where} is not a setting{_nearest(str(place[-1]), _siblings(model, place[:-1]))}")
         elif problem["type"] == "value_error":
             lines.append(f"{where + ': ' if where else ''}{problem['ctx']['error']}")
         else:
             found = "" if problem["type"] == "missing" else f", found {problem['input']!r}"
             lines.append(f"{where}: {problem['msg'][:1].lower()}{problem['msg'][1:]}{found}")
-    return f"the profile {profile} cannot be used:\n  " + "\n  ".join(lines)
+    return f"{profile} cannot be used:\n  " + "\n  ".join(lines)
 
 
 _DISCRIMINATORS = ("sqlite", "gettext", "plain", "sgml")
 
 
-def _siblings(place: Iterable[str | int]) -> Iterator[str]:
+def _siblings(root: type[BaseModel], place: Iterable[str | int]) -> Iterator[str]:
     """The valid names beside an unknown one, found by walking the sections down to it."""
-    model: Any = Settings
+    model: Any = root
     for part in place:
         if isinstance(model, type) and issubclass(model, BaseModel):
             model = model.model_fields[str(part)].annotation

@@ -9,7 +9,8 @@ from typing import Any
 
 from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
-from prefect.states import Completed, State
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
 
 from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.console import RunConsole
@@ -50,7 +51,7 @@ class _Counts:
     computed: int = 0
 
 
-def as_task(stage: Stage, session: Session) -> Task[[Mapping[str, Outputs]], Outputs]:
+def as_task(stage: Stage, session: Session) -> Task[[Mapping[str, Outputs]], Outputs | State[Outputs]]:
     """The Prefect task of a stage. It takes the outputs of the stages before it; a hit ends in state `Cached`.
 
     The ledger is the only cache: Prefect's own served stale results (DESIGN 4).
@@ -100,7 +101,7 @@ def run_stage(stage: Stage, session: Session, upstream: Mapping[str, Outputs]) -
 def _compute(stage: Stage, session: Session, recipe: Recipe, reasons: Sequence[str], lease: Lease) -> Outputs:
     began, counts = time.monotonic(), _Counts()
     work = WORK[stage.kind]
-    observations: dict[str, Any] = {}
+    observations: Mapping[str, Any] = {}
     if isinstance(work, MapWork):
         files = _map(stage, session, recipe, work, counts)
     elif isinstance(work, FoldWork):
@@ -118,7 +119,7 @@ def _compute(stage: Stage, session: Session, recipe: Recipe, reasons: Sequence[s
         outputs,
         rows=_rows(files),
         placement=_placement(session),
-        observations=observations | {"seconds": round(seconds, 3)},
+        observations={**observations, "seconds": round(seconds, 3)},
         environment={
             "host": socket.gethostname(),
             "system": platform.platform(),

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import torch
 
+from rnnsearch.flows.errors import UsageError
 from rnnsearch.model.checkpoint import load_network
 from rnnsearch.model.config import SearchConfig
 from rnnsearch.model.network import Network
@@ -22,7 +23,7 @@ from rnnsearch.pipeline.schemas import HYPOTHESES, SPECIALS, sentence
 PRECISIONS = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-class TranslateError(ValueError):
+class TranslateError(UsageError):
     """A model, a shortlist or an input that do not belong together."""
 
 
