@@ -2,17 +2,16 @@
 
 import datetime
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
 from rnnsearch.flows.cli import emit
-from rnnsearch.flows.command_plan import duration
+from rnnsearch.flows.command_plan import duration, output_console
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.storage.ledger import Attempt
 from rnnsearch.storage.runs import Run
@@ -71,7 +70,7 @@ def show_lineage(what: str, location: str, as_json: bool) -> None:
     if as_json:
         emit([_lineage_json(attempt, made, set()) for attempt in attempts])
         return
-    console = Console(file=sys.stdout, highlight=False)
+    console = output_console()
     for attempt in attempts:
         tree = Tree(_label(attempt))
         _grow(tree, attempt, made, {attempt.key})
@@ -98,22 +97,32 @@ def _attempts_of(store: Store, what: str) -> Iterator[Attempt]:
                     yield attempt
 
 
-def _makers(store: Store) -> dict[str, tuple[Attempt, str]]:
-    """For each artifact the newest attempt that made it, and the name of the output."""
-    return {
-        digest: (attempt, output)
-        for stage in store.ledger.stages()
-        for attempt in store.ledger.history(stage)
-        for output, digest in attempt.outputs.items()
-    }
+Makers = Mapping[tuple[str, str], tuple[Attempt, str]]
 
 
-def _grow(tree: Tree, attempt: Attempt, made: dict[str, tuple[Attempt, str]], shown: set[str]) -> None:
+def _makers(store: Store) -> Makers:
+    """The newest attempt that made an artifact, by (artifact, stage:output), and by (artifact, nothing)."""
+    made: dict[tuple[str, str], tuple[Attempt, str]] = {}
+    for stage in store.ledger.stages():
+        for attempt in store.ledger.history(stage):
+            for output, digest in attempt.outputs.items():
+                made[digest, ""] = made[digest, f"{stage}:{output}"] = attempt, output
+    return made
+
+
+def _maker(attempt: Attempt, name: str, made: Makers) -> tuple[Attempt, str] | None:
+    """What made an input: as it was when the attempt was recorded, or else whatever made these bytes."""
+    digest, from_ = attempt.recipe.inputs[name], attempt.observations.get("made_by", {}).get(name, "")
+    return made.get((digest, from_)) or made.get((digest, ""))
+
+
+def _grow(tree: Tree, attempt: Attempt, made: Makers, shown: set[str]) -> None:
     for name, digest in attempt.recipe.inputs.items():
-        if digest not in made:
+        found = _maker(attempt, name, made)
+        if found is None:
             tree.add(Text(f"{name}  {digest[:12]}  (its attempt is gone)"))
             continue
-        maker, output = made[digest]
+        maker, output = found
         again = maker.key in shown
         branch = tree.add(_label(maker, f"{name} = {output} {digest[:12]} of ", " (above)" if again else ""))
         if not again:
@@ -131,12 +140,10 @@ def _label(attempt: Attempt, before: str = "", after: str = "") -> Text:
     return text.append(f"  recipe {attempt.key[:12]}, {when}{took}{adopted}{after}")
 
 
-def _lineage_json(
-    attempt: Attempt, made: dict[str, tuple[Attempt, str]], above: set[str]
-) -> dict[str, object]:
+def _lineage_json(attempt: Attempt, made: Makers, above: set[str]) -> dict[str, object]:
     inputs: dict[str, object] = {}
     for name, digest in attempt.recipe.inputs.items():
-        maker = made.get(digest)
+        maker = _maker(attempt, name, made)
         known = maker is not None and maker[0].key not in above
         inputs[name] = {
             "artifact": digest,
@@ -175,14 +182,14 @@ def _print_runs(runs: tuple[Run, ...], as_json: bool) -> None:
             took,
             " ".join(sorted(run.tags)),
         )
-    Console(file=sys.stdout, highlight=False).print(table)
+    output_console().print(table)
 
 
 def _print_run(run: Run, as_json: bool) -> None:
     if as_json:
         emit(_run_json(run))
         return
-    console = Console(file=sys.stdout, highlight=False)
+    console = output_console()
     overrides = " ".join(f"--set {each}" for each in run.request.get("overrides", []))
     console.print(
         Text(f"{run.id}  {run.request.get('profile', '')} {overrides}  {run.state} {run.note}".rstrip())

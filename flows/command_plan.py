@@ -13,6 +13,8 @@ from rnnsearch.flows.plan import Planned, plan
 from rnnsearch.flows.settings import Settings, SettingsError, load_settings
 from rnnsearch.storage.store import Store
 
+_WIDE = 200  # characters
+
 
 def show_plan(
     stage: str | None, profile: str, overrides: Sequence[str], location: str, as_json: bool
@@ -30,7 +32,7 @@ def show_plan(
     if as_json:
         emit([each.__dict__ for each in planned])
         return
-    console = Console(file=sys.stdout, highlight=False)
+    console = output_console()
     console.print(Text(f"{settings.title}: {len(stages)} stages, store {location}"))
     if stage is None:
         _print_sources(console, settings)
@@ -60,6 +62,11 @@ def _print_stages(console: Console, planned: Sequence[Planned]) -> None:
         took = duration(each.seconds) if each.seconds is not None else ""
         table.add_row(each.stage, each.shape, mark, took, Text("\n".join(each.reasons), overflow="fold"))
     console.print(table)
+
+
+def output_console() -> Console:
+    """Results on standard output; where that is no terminal, lines are as long as they must be."""
+    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _WIDE)
 
 
 def duration(seconds: float) -> str:

@@ -119,7 +119,7 @@ def _compute(stage: Stage, session: Session, recipe: Recipe, reasons: Sequence[s
         outputs,
         rows=_rows(files),
         placement=_placement(session),
-        observations={**observations, "seconds": round(seconds, 3)},
+        observations={**observations, "seconds": round(seconds, 3), "made_by": _makers(stage)},
         environment={
             "host": socket.gethostname(),
             "system": platform.platform(),
@@ -242,6 +242,11 @@ def _known_shard(store: Store, recipe: Recipe) -> Mapping[str, FileEntry] | None
 
 def _threads(session: Session) -> int:
     return session.placement.threads_per_worker or 1
+
+
+def _makers(stage: Stage) -> Mapping[str, str]:
+    """Which stage's output each input was here: two stages may make the same bytes, and keys know only bytes."""
+    return {name: f"{ref.stage}:{ref.output}" for name, ref in stage.inputs()}
 
 
 def _waits_for(held: LeaseRecord) -> str:
