@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -94,7 +95,9 @@ class _Trainer(TorchTrainer):
     """
 
     def _create_default_callbacks(self) -> list[RayTrainCallback]:
-        callbacks: list[RayTrainCallback] = super()._create_default_callbacks()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Ray Data's, of itself
+            callbacks: list[RayTrainCallback] = super()._create_default_callbacks()
         return [callback for callback in callbacks if type(callback).__name__ not in _UNUSED_CALLBACKS]
 
 
