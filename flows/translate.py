@@ -20,8 +20,6 @@ from rnnsearch.model.search import EOS, Hypothesis, beam_search
 from rnnsearch.pipeline.encode import ids, index
 from rnnsearch.pipeline.schemas import HYPOTHESES, SPECIALS, sentence
 
-PRECISIONS = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
-
 
 class TranslateError(UsageError):
     """A model, a shortlist or an input that do not belong together."""
@@ -64,8 +62,11 @@ def translate_shard(
 
 @functools.lru_cache(maxsize=2)
 def load(model: Path, precision: str) -> Network:
-    """The network of a training's folder, read once in a process; its folder never changes."""
-    return load_network(model).to(PRECISIONS[precision])
+    """The network of a training's folder, read once in a process; its folder never changes.
+
+    With bfloat16 only products are of that precision, and the network is in float32.
+    """
+    return load_network(model).to(torch.float64 if precision == "float64" else torch.float32)
 
 
 def check_sizes(network: Network, source: pa.Table, target: pa.Table) -> None:

@@ -3,17 +3,17 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from rnnsearch.model import search
+from rnnsearch.model import search, stepper
 from rnnsearch.model.batch import Batch
 from rnnsearch.model.config import GROUNDHOG, NetworkConfig, SearchConfig
-from rnnsearch.model.network import Carry, Memory, Network, Prediction
+from rnnsearch.model.network import Network
 from rnnsearch.model.search import EOS, UNKNOWN, Hypothesis, SearchError, beam_search
+from rnnsearch.model.stepper import Carry, Prediction, Source
 
 CASES = json.loads((Path(__file__).parents[1] / "golden" / "model_cases.json").read_text())["cases"]
 KINDS = [
@@ -201,34 +201,51 @@ def test_in_float32_only_near_ties_may_depend_on_the_sentences_beside() -> None:
 
 
 class Scripted:
-    """A network whose probabilities are a function of the words so far. Its state is these words."""
+    """A stepper whose probabilities are a function of the words so far. Its state is these words."""
+
+    source_size = 10
 
     def __init__(self, words: int, probabilities: Callable[[tuple[int, ...]], dict[int, float]]) -> None:
-        self.encoder = SimpleNamespace(E_src=torch.zeros(10, 1))
-        self.E_trg = torch.zeros(words, 1)
-        self._probabilities = probabilities
+        self.words, self.probabilities, self.rows = words, probabilities, []
 
-    def encode(self, source_SB: torch.Tensor, source_mask_SB: torch.Tensor) -> Memory:
-        sentences = source_SB.shape[1]
-        nothing = torch.zeros(sentences, 1)
-        return Memory(nothing, None, source_mask_SB.t(), nothing, torch.full((sentences, 100), -1))
+    def read(self, sentences: Sequence[Sequence[int]]) -> list[Source]:
+        nothing = torch.zeros(1, 1)
+        return [Source(None, nothing, torch.full((100,), -1)) for _ in sentences]
 
-    def start(self, memory: Memory) -> torch.Tensor:
-        return memory.initial_BN.unsqueeze(1)
+    def predict(
+        self,
+        sources: Sequence[Source],
+        counts: Sequence[int],
+        state_RN: torch.Tensor,
+        words_R: torch.Tensor,
+        best: int,
+    ) -> Prediction:
+        self.rows.append(list(counts))
+        assert len(state_RN) == len(words_R) == sum(counts)
+        log_p_RV = torch.full((len(words_R), self.words), -math.inf, dtype=torch.float64)
+        for row, words in enumerate(state_RN.tolist()):
+            history = tuple(word for word in words if word >= 0)
+            for word, probability in self.probabilities(history).items():
+                log_p_RV[row, word] = math.log(probability)
+        log_p_RC, words_RC = stepper.best_words(log_p_RV, best)
+        return Prediction(log_p_RC, words_RC, log_p_RV[:, EOS], None, Carry(state_RN, state_RN))
 
-    def predict(self, memory: Memory, state_BKN: torch.Tensor, previous_BK: torch.Tensor) -> Prediction:
-        assert state_BKN.shape[:2] == previous_BK.shape
-        logits_BKV = torch.full((*previous_BK.shape, len(self.E_trg)), -math.inf, dtype=torch.float64)
-        for b, k in itertools.product(*map(range, previous_BK.shape)):
-            history = tuple(word for word in state_BKN[b, k].tolist() if word >= 0)
-            for word, probability in self._probabilities(history).items():
-                logits_BKV[b, k, word] = math.log(probability) + 3.0  # not normalised
-        return Prediction(logits_BKV, None, Carry(state_BKN, state_BKN))
+    def advance(self, carry: Carry, words_R: torch.Tensor) -> torch.Tensor:
+        place_R = (carry.state_RN >= 0).sum(dim=1, keepdim=True)
+        return carry.state_RN.scatter(1, place_R, words_R[:, None])
 
-    def advance(self, carry: Carry, word_BK: torch.Tensor) -> torch.Tensor:
-        state_BKN = carry.state_BKN.clone()
-        place_BK = (state_BKN >= 0).sum(dim=2, keepdim=True)
-        return state_BKN.scatter(2, place_BK, word_BK[..., None])
+
+def scripted_search(
+    network: Scripted,
+    sentences: list[list[int]],
+    config: SearchConfig,
+    before_step: Callable[[], None] | None = None,
+) -> list[list[Hypothesis]]:
+    anything: Any = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "Stepper", lambda network, precision: scripted)
+        scripted = network
+        return beam_search(anything, sentences, config, before_step)
 
 
 def run(
@@ -238,8 +255,7 @@ def run(
     words: int = 4,
 ) -> list[Hypothesis]:
     """Search a scripted network for a sentence of `length` words beside two others."""
-    network: Any = Scripted(words, probabilities)
-    return beam_search(network, [[2], [2] * length, [3] * 5], config)[1]
+    return scripted_search(Scripted(words, probabilities), [[2], [2] * length, [3] * 5], config)[1]
 
 
 def test_the_cost_is_divided_by_the_words_with_the_end_of_sentence() -> None:
@@ -278,31 +294,36 @@ def test_the_search_stops_as_soon_as_nothing_better_can_come() -> None:
         nonlocal steps
         steps += 1
 
-    network: Any = Scripted(4, lambda history: {EOS: 0.9, A: 0.1})
-    beam_search(network, [[2] * 50], SearchConfig(beam=3, normalize=False), before_step=count)
+    network = Scripted(4, lambda history: {EOS: 0.9, A: 0.1})
+    scripted_search(network, [[2] * 50], SearchConfig(beam=3, normalize=False), count)
     assert steps == 1  # -log 0.1 is above -log 0.9, and costs only grow
     steps = 0
-    beam_search(network, [[2] * 50], SearchConfig(beam=3, max_length_ratio=0.5), before_step=count)
+    scripted_search(network, [[2] * 50], SearchConfig(beam=3, max_length_ratio=0.5), count)
     assert 1 < steps < 10  # 25 steps are allowed; a cost of 25 x 0.105 ends it
 
 
 def test_the_place_of_an_ended_hypothesis_is_filled_again_only_if_the_width_is_constant() -> None:
-    seen: list[int] = []
-
-    class Watched(Scripted):
-        def predict(self, memory: Memory, state_BKN: torch.Tensor, previous_BK: torch.Tensor) -> Prediction:
-            seen.append(previous_BK.shape[1])
-            return super().predict(memory, state_BKN, previous_BK)
-
     def probabilities(history: tuple[int, ...]) -> dict[int, float]:
         return {EOS: 0.4, A: 0.35, B: 0.25}
 
-    network: Any = Watched(4, probabilities)
-    beam_search(network, [[2] * 4], SearchConfig(beam=3, width="narrowing", n_best=3))
-    narrowing, seen[:] = list(seen), []
-    beam_search(network, [[2] * 4], SearchConfig(beam=3, width="constant", n_best=9, max_length_ratio=1.0))
-    assert narrowing == [1, 2, 1]
-    assert seen[:4] == [1, 2, 1, 2]
+    narrowing, constant = Scripted(4, probabilities), Scripted(4, probabilities)
+    scripted_search(narrowing, [[2] * 4], SearchConfig(beam=3, width="narrowing", n_best=3))
+    scripted_search(constant, [[2] * 4], SearchConfig(beam=3, n_best=9, max_length_ratio=1.0))
+    assert narrowing.rows == [[1], [2], [1]]
+    assert constant.rows[:4] == [[1], [2], [1], [2]]
+
+
+def test_a_sentence_that_is_decided_makes_room_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    def probabilities(history: tuple[int, ...]) -> dict[int, float]:
+        if not history:
+            return {A: 0.5, EOS: 0.5}
+        return {A: 1.0} if len(history) < 2 else {EOS: 1.0}
+
+    monkeypatch.setattr(search, "HYPOTHESES", 4)
+    network = Scripted(4, probabilities)
+    found = scripted_search(network, [[2], [], [2, 2], [2], []], SearchConfig(beam=2))
+    assert [one[0].ids for one in found] == [(A, A, EOS), (EOS,), (A, A, EOS), (A, A, EOS), (EOS,)]
+    assert [len(counts) for counts in network.rows] == [2, 2, 2, 2, 2, 1]  # 3 + 3, then 3 beside 1 and 1
 
 
 @pytest.mark.parametrize(
@@ -384,14 +405,14 @@ def test_groundhog_allows_unknown_words_first_and_then_doubles_the_beam() -> Non
         return {EOS: 1.0} if history[1] == A + 14 else {A: 1.0}
 
     widths: list[tuple[int, str]] = []
-    real = search._search_batch
+    real = search._searched
 
-    def watched(network: Any, batch: Any, config: SearchConfig, *rest: Any) -> list[list[Hypothesis]]:
+    def watched(network: Any, batch: Any, config: SearchConfig, *rest: Any) -> Any:
         widths.append((config.beam, config.unknown))
         return real(network, batch, config, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "_search_batch", watched)
+        patch.setattr(search, "_searched", watched)
         best = run(
             probabilities,
             GROUNDHOG.model_copy(update={"unknown": "forbid", "min_length_ratio": 0.0}),
@@ -405,14 +426,14 @@ def test_groundhog_allows_unknown_words_first_and_then_doubles_the_beam() -> Non
 def test_the_beam_is_doubled_no_further_than_allowed() -> None:
     config = SearchConfig(beam=2, retry_beam=5, keep_unfinished=False)
     widths: list[int] = []
-    real = search._search_batch
+    real = search._searched
 
-    def watched(network: Any, batch: Any, config: SearchConfig, *rest: Any) -> list[list[Hypothesis]]:
+    def watched(network: Any, batch: Any, config: SearchConfig, *rest: Any) -> Any:
         widths.append(config.beam)
         return real(network, batch, config, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "_search_batch", watched)
+        patch.setattr(search, "_searched", watched)
         assert run(lambda history: {A: 1.0}, config) == []
     assert widths == [2, 4, 8]
 
@@ -471,26 +492,33 @@ def test_what_is_raised_before_a_step_ends_the_search() -> None:
 
 @pytest.mark.parametrize("words", [5, 700, 7_000, 30_002])
 def test_the_best_words_by_blocks_are_the_best_of_all(words: int) -> None:
-    logits = torch.randn(3, 4, words, generator=torch.Generator().manual_seed(words))
-    logits[0, 0, -3:] = 9.0  # in the part that fills no block
-    logits[1, 2, :] = -math.inf
-    logits[1, 2, EOS] = 0.0
-    value, word = search._best_words(logits, 12)
+    logits = torch.randn(12, words, generator=torch.Generator().manual_seed(words))
+    logits[0, -3:] = 9.0  # in the part that fills no block
+    logits[1] = -math.inf
+    logits[1, EOS] = 0.0
+    value, word = stepper.best_words(logits, 12)
     count = min(12, words)
-    assert value.shape == word.shape == (3, 4, count)
+    assert value.shape == word.shape == (12, count)
     expected = logits.topk(count)
     torch.testing.assert_close(value.sort(descending=True).values, expected.values, atol=0, rtol=0)
-    torch.testing.assert_close(logits.gather(2, word), value, atol=0, rtol=0)
+    torch.testing.assert_close(logits.gather(1, word), value, atol=0, rtol=0)
     assert (word.diff() > 0).all()
 
 
-def test_sentences_of_like_length_are_searched_together_within_the_bounds() -> None:
-    lengths = [5, 500, 5, 30, 31, 4] * 20
-    batches = search._batches(lengths, beam=12)
-    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
-    for batch in batches:
-        longest = max(lengths[i] for i in batch)
-        assert len(batch) == 1 or len(batch) * 12 * longest <= search.POSITIONS
-        assert len(batch) == 1 or len(batch) * 12 <= search.HYPOTHESES
-    flat = [lengths[i] for batch in batches for i in batch]
-    assert flat == sorted(flat, reverse=True)
+def test_the_longest_sentences_are_read_first_and_no_more_at_a_time_than_allowed() -> None:
+    lengths = [5, 3_000, 5, 300, 31, 0] * 20
+    reader = Scripted(4, lambda history: {EOS: 1.0})
+    sizes: list[int] = []
+
+    def watched(batch: Sequence[Sequence[int]]) -> list[Source]:
+        longest = max(map(len, batch)) + 1
+        assert len(batch) <= search.READ
+        assert len(batch) * longest <= search.POSITIONS
+        sizes.extend(map(len, batch))
+        return Scripted.read(reader, batch)
+
+    reader.read = watched  # type: ignore[method-assign]
+    stepping: Any = reader
+    order = [i for i, _ in search._read(stepping, {i: [2] * length for i, length in enumerate(lengths)})]
+    assert sorted(order) == list(range(len(lengths)))
+    assert sizes == sorted(lengths, reverse=True)
