@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from rnnsearch.storage.backends import TEMPORARY, Backend
+from rnnsearch.storage.backends import TEMPORARY, Backend, is_left_over
+from rnnsearch.storage.cache import temporary_path
 from rnnsearch.storage.digests import Digest, hash_bytes, hash_file, is_digest
 from rnnsearch.storage.errors import DamagedError, MissingError, StoreError
 from rnnsearch.storage.processes import current_process
@@ -17,7 +18,7 @@ FOLDER = "blobs"
 TRASH = "trash"
 """Where gc puts a blob before it is sure: one that is needed after all comes back from there."""
 
-_PIN = "pin"
+PinKind = Literal["blob", "artifact"]
 
 
 class Blob(NamedTuple):
@@ -94,6 +95,9 @@ class Blobs:
         """Whether a blob is there, has `size` and the state that was last verified; else it is hashed again."""
         state = self._backend.stat(blob_name(digest))
         if state is None:
+            with contextlib.suppress(MissingError):
+                self._bring_back(digest)
+                return self.intact(digest, size)
             return False
         if size is not None and state.size != size:
             self._seen.forget(digest)
@@ -117,10 +121,37 @@ class Blobs:
             if is_digest(digest):
                 yield Digest(digest)
 
-    def pinned(self) -> frozenset[Digest]:
-        """Blobs that a process found in the store when it wanted to write them, and may name in a record soon."""
-        names = (name.split(".") for name in self._backend.children(TEMPORARY))
-        return frozenset(Digest(parts[2]) for parts in names if len(parts) == 3 and parts[1] == _PIN)
+    def delete(self, digest: Digest) -> None:
+        """Remove a blob: one that is damaged, or that gc has judged."""
+        self._backend.delete(blob_name(digest))
+        self._seen.forget(digest)
+
+    def throw_away(self, digest: Digest) -> None:
+        """Put a blob where any use of it brings it back."""
+        self._backend.move(blob_name(digest), trash_name(digest))
+
+    def thrown_away(self) -> list[Digest]:
+        """The blobs in the trash."""
+        return [Digest(name) for name in self._backend.children(TRASH) if is_digest(name)]
+
+    def bring_back(self, digest: Digest) -> None:
+        """Take a blob out of the trash, if it is there."""
+        with contextlib.suppress(MissingError):
+            self._bring_back(digest)
+
+    def empty_trash(self, digest: Digest) -> None:
+        """Remove a blob from the trash for good."""
+        self._backend.delete(trash_name(digest))
+
+    def pin(self, digest: Digest, kind: PinKind) -> None:
+        """Keep gc from a blob, or an artifact with all its blobs, for as long as this process lives."""
+        self._backend.create_exclusive(f"{TEMPORARY}/{current_process().token()}.{kind}.{digest}", b"")
+
+    def pinned(self, kind: PinKind) -> frozenset[Digest]:
+        """What processes have pinned which may live."""
+        names = [name for name in self._backend.children(TEMPORARY) if not is_left_over(name)]
+        parts = [name.split(".") for name in names]
+        return frozenset(Digest(part[2]) for part in parts if len(part) == 3 and part[1] == kind)
 
     def _hold(self, blob: Blob) -> bool:
         """Whether the blob is there to stay.
@@ -130,7 +161,7 @@ class Blobs:
         """
         if not self.intact(blob.digest, blob.size):
             return False
-        self._backend.create_exclusive(f"{TEMPORARY}/{current_process().token()}.{_PIN}.{blob.digest}", b"")
+        self.pin(blob.digest, "blob")
         return self.intact(blob.digest, blob.size)
 
     def _hash(self, digest: Digest) -> Digest:
@@ -164,14 +195,15 @@ class Blobs:
 
     def _fetch(self, digest: Digest, path: Path) -> None:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f"{digest}.{current_process().token()}")
-            with contextlib.suppress(FileNotFoundError):
-                temporary.unlink()
-            self._backend.fetch(blob_name(digest), temporary)
-            self._judge(digest, hash_file(temporary))
-            temporary.chmod(0o444)
-            temporary.replace(path)
+            temporary = temporary_path(self._backend.cache)
+            try:
+                self._backend.fetch(blob_name(digest), temporary)
+                self._judge(digest, hash_file(temporary))
+                temporary.chmod(0o444)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
         except OSError as error:
             raise StoreError(
                 f"cannot keep a local copy at {path}: {error.strerror}; make room there, or set XDG_CACHE_HOME"

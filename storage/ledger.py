@@ -16,7 +16,7 @@ from rnnsearch.storage.backends import Backend
 from rnnsearch.storage.digests import Digest, canonical_json, hash_bytes, is_digest
 from rnnsearch.storage.errors import DamagedError, StoreError
 from rnnsearch.storage.recipes import Recipe, parse_recipe
-from rnnsearch.storage.records import seal, unseal
+from rnnsearch.storage.records import is_sealed, seal, unseal
 
 _RECIPE = "recipe.json"
 
@@ -45,6 +45,7 @@ class Attempt:
     )  # where it ran: workers, threads, device, kernels
     observations: Mapping[str, Any] = field(default_factory=dict)  # seconds, tokens/s, hosts, memory
     environment: Mapping[str, Any] = field(default_factory=dict)  # versions, host, commit
+    part_of: Digest | None = None  # of a shard: the key of the stage that it was computed for first
     recorded: float = 0.0  # seconds since 1970 by the writer's clock: for display and order, never trusted
     adopted: Adoption | None = None
     withdrawn: Withdrawal | None = None
@@ -74,6 +75,7 @@ class Ledger:
         placement: Mapping[str, Any] | None = None,
         observations: Mapping[str, Any] | None = None,
         environment: Mapping[str, Any] | None = None,
+        part_of: Digest | None = None,
     ) -> Attempt:
         """Append an attempt; to be called last, when all its outputs are stored."""
         return self._append(
@@ -86,6 +88,7 @@ class Ledger:
                 placement=dict(placement or {}),
                 observations=dict(observations or {}),
                 environment=dict(environment or {}),
+                part_of=part_of,
                 recorded=time.time(),
             )
         )
@@ -179,7 +182,7 @@ class Ledger:
             if name.endswith(f"/{_RECIPE}"):
                 good = data is None or hash_bytes(data) == name.split("/")[-2]
             else:
-                good = data is None or _is_sealed(data, name)
+                good = data is None or is_sealed(data, name)
             if not good:
                 bad.append(name)
         return bad
@@ -207,6 +210,7 @@ class Ledger:
             "placement": attempt.placement,
             "observations": attempt.observations,
             "environment": attempt.environment,
+            "part_of": attempt.part_of,
             "recorded": attempt.recorded,
             "adopted": None if attempt.adopted is None else attempt.adopted._asdict(),
         }
@@ -267,17 +271,10 @@ def _parse_attempt(key: Digest, number: int, recipe: Recipe, body: Mapping[str, 
         placement=body["placement"],
         observations=body["observations"],
         environment=body["environment"],
+        part_of=body.get("part_of"),  # not in the first records
         recorded=body["recorded"],
         adopted=None if adopted is None else Adoption(**adopted),
     )
-
-
-def _is_sealed(data: bytes, name: str) -> bool:
-    try:
-        unseal(data, name)
-    except DamagedError:
-        return False
-    return True
 
 
 def _number(name: str) -> int:

@@ -28,3 +28,12 @@ def unseal(data: bytes, name: str) -> dict[str, Any]:
             f"{name} was changed after it was written: its check does not fit; delete it and run again"
         )
     return dict(body)
+
+
+def is_sealed(data: bytes, name: str) -> bool:
+    """Whether these are the bytes of a record as it was written."""
+    try:
+        unseal(data, name)
+    except DamagedError:
+        return False
+    return True

@@ -14,7 +14,7 @@ from rnnsearch.storage.backends import Backend
 from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.errors import DamagedError, MissingError, StoreError
 from rnnsearch.storage.processes import ProcessIdentity, current_process, life_of
-from rnnsearch.storage.records import seal, unseal
+from rnnsearch.storage.records import is_sealed, seal, unseal
 
 FOLDER = "runs"
 
@@ -134,6 +134,15 @@ class Runs:
             except MissingError:
                 continue
         return tuple(found)
+
+    def damaged(self) -> tuple[str, ...]:
+        """Names of records that are not as they were written."""
+        names = self._backend.names(FOLDER)
+        return tuple(
+            name
+            for name, data in zip(names, self._backend.read_many(names), strict=True)
+            if data is not None and not is_sealed(data, name)
+        )
 
     def _append(self, run_id: str, body: Mapping[str, Any]) -> None:
         names = self._backend.children(f"{FOLDER}/{run_id}")

@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 
 from rnnsearch.storage.backends import FileState
+from rnnsearch.storage.cache import temporary_path
 from rnnsearch.storage.digests import Digest, is_digest
-from rnnsearch.storage.processes import current_process
 
 _FORGOTTEN = FileState(-1, "-")
 _WASTE = 4  # the log is written anew when it has this many lines for each blob …
@@ -79,7 +79,7 @@ class Seen:
 
     def _rewrite(self) -> None:
         """Keep one line a blob; what others append meanwhile may be lost, and is then hashed again."""
-        temporary = self._path.with_name(f"{self._path.name}.{current_process().token()}")
+        temporary = temporary_path(self._path.parent)
         lines = [
             f"{digest} {state.size} {state.fingerprint}\n"
             for digest, state in self._states.items()

@@ -1,9 +1,7 @@
 """The store: everything of `storage` behind one door."""
 
 import contextlib
-import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -13,13 +11,13 @@ import pyarrow as pa
 from rnnsearch.storage.artifacts import Artifact, FileEntry, make_manifest, parse_manifest
 from rnnsearch.storage.backends import TEMPORARY, Backend, LocalBackend
 from rnnsearch.storage.blobs import Blob, Blobs
+from rnnsearch.storage.cache import move_folder, sweep_cache, temporary_path
 from rnnsearch.storage.code import CodeDigest
 from rnnsearch.storage.digests import Digest, canonical_json, hash_file
 from rnnsearch.storage.errors import DamagedError, MissingError, StoreError, explained
 from rnnsearch.storage.leases import Leases
 from rnnsearch.storage.ledger import Ledger
 from rnnsearch.storage.parquet import ROWS_PER_GROUP, read_table, write_table
-from rnnsearch.storage.processes import current_process
 from rnnsearch.storage.runs import Runs
 from rnnsearch.storage.seen import Seen
 
@@ -63,6 +61,7 @@ class Store:
         _check_layout(backend, create=create)
         with contextlib.suppress(StoreError):  # a store that we may only read
             backend.sweep()
+        sweep_cache(backend.cache)
         return Store(backend)
 
     def put_bytes(self, data: bytes) -> Blob:
@@ -107,7 +106,7 @@ class Store:
             return folder
         files = {entry.path: self.blobs.local_file(entry.digest) for entry in artifact.files}
         try:
-            _lay_out(files, folder)
+            self._lay_out(artifact, files, folder)
         except OSError as error:
             raise explained(error, f"lay out artifact {digest[:12]} at {folder}") from error
         return folder
@@ -124,6 +123,26 @@ class Store:
         except (MissingError, DamagedError):
             return False
         return all(self.blobs.intact(entry.digest, entry.size) for entry in artifact.files)
+
+    def keep(self, digest: Digest) -> bool:
+        """Whether an artifact is intact; if so gc does not touch it as long as this process lives."""
+        self.blobs.pin(
+            digest, "artifact"
+        )  # first: a gc at work reads the pins after it has thrown away and before it deletes
+        return self.intact(digest)
+
+    def _lay_out(self, artifact: Artifact, files: Mapping[str, Path], folder: Path) -> None:
+        building, damaged = (temporary_path(self.backend.cache) for _ in range(2))
+        try:
+            _fill(building, files)
+            if not (
+                move_folder(building, folder) or _holds(folder, artifact)
+            ):  # another one may have been quicker
+                move_folder(folder, damaged)
+                move_folder(building, folder)
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+            shutil.rmtree(damaged, ignore_errors=True)
 
     def put_code(self, code: CodeDigest) -> None:
         """Store the parts of a code digest, so that a later `plan` can say which of them changed."""
@@ -193,23 +212,14 @@ def _holds(folder: Path, artifact: Artifact) -> bool:
     return there == wanted and all(hash_file(folder / entry.path) == entry.digest for entry in artifact.files)
 
 
-def _lay_out(files: Mapping[str, Path], folder: Path) -> None:
-    """Fill a folder, whole or not at all."""
-    suffix = hashlib.sha256(os.urandom(8)).hexdigest()[:8]
-    building = folder.with_name(f"{folder.name}.{current_process().token()}.{suffix}")
-    try:
-        for path, source in files.items():
-            target = building / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                target.hardlink_to(source)
-            except OSError:  # another file system
-                shutil.copyfile(source, target)
-                target.chmod(0o444)
-        building.mkdir(parents=True, exist_ok=True)  # an artifact without files
-        if folder.exists():
-            shutil.move(folder, building.with_name(f"{building.name}.old"))
-            shutil.rmtree(building.with_name(f"{building.name}.old"))
-        building.rename(folder)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
+def _fill(building: Path, files: Mapping[str, Path]) -> None:
+    """Fill a new folder with links to files, or copies where they lie on another file system."""
+    building.mkdir(parents=True)
+    for path, source in files.items():
+        target = building / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            target.hardlink_to(source)
+        except OSError:
+            shutil.copyfile(source, target)
+            target.chmod(0o444)

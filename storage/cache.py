@@ -1,0 +1,45 @@
+"""Unfinished files and folders in the cache of a host: named by the process that makes them, moved when whole."""
+
+import contextlib
+import itertools
+import shutil
+from pathlib import Path
+
+from rnnsearch.storage.processes import current_process, life_of, parse_token
+
+_FOLDER = "tmp"
+_COUNTER = itertools.count()
+
+
+def temporary_path(cache: Path) -> Path:
+    """A new path for something unfinished; its folder is made, it is not."""
+    folder = cache / _FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{current_process().token()}.{next(_COUNTER)}"
+
+
+def move_folder(folder: Path, to: Path) -> bool:
+    """Rename a folder, if nothing but an empty folder is in its place."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.rename(to)
+    except (FileExistsError, FileNotFoundError):
+        return False
+    except OSError:
+        if to.exists():  # ENOTEMPTY
+            return False
+        raise
+    return True
+
+
+def sweep_cache(cache: Path) -> None:
+    """Remove what dead processes of this host left unfinished."""
+    with contextlib.suppress(OSError):
+        for path in list((cache / _FOLDER).iterdir()):
+            owner = parse_token(path.name.split(".")[0])
+            if owner is None or life_of(owner) != "dead":
+                continue
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)

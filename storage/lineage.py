@@ -1,0 +1,213 @@
+"""Lineage, read from the ledger: what an artifact was made from, what was made from it, and where a row went."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rnnsearch.storage.artifacts import FileEntry
+from rnnsearch.storage.digests import Digest
+from rnnsearch.storage.errors import DamagedError, MissingError, StoreError
+from rnnsearch.storage.ledger import Attempt
+from rnnsearch.storage.runs import Run
+from rnnsearch.storage.store import Store
+
+_SHORTEST = 4  # digits of a digest that are taken as its beginning
+
+
+class Link(NamedTuple):
+    """An artifact as an input or output of an attempt."""
+
+    name: str
+    artifact: Digest
+    attempt: Attempt
+
+
+@dataclass(frozen=True)
+class Graph:
+    """All attempts of a store, linked by the artifacts that they share."""
+
+    attempts: tuple[Attempt, ...]  # oldest first
+    makers: Mapping[Digest, tuple[Link, ...]]  # artifact: the attempts that have it as an output
+    users: Mapping[Digest, tuple[Link, ...]]  # artifact: the attempts that have it as an input
+
+    def maker(self, artifact: Digest, preferred: Collection[tuple[Digest, int]] = ()) -> Link | None:
+        """The attempt that made an artifact: of several a preferred (key, number), else the newest that stands."""
+        links = self.makers.get(artifact, ())
+        for choice in (
+            [link for link in links if (link.attempt.key, link.attempt.number) in preferred],
+            [link for link in links if link.attempt.withdrawn is None],
+            links,
+        ):
+            if choice:
+                return choice[-1]
+        return None
+
+
+class Branch(NamedTuple):
+    """An artifact, the attempt on this branch, and what is further up or down."""
+
+    name: str  # the input's or output's name at the attempt nearer to the root
+    artifact: Digest
+    attempt: Attempt | None  # None: no record tells who made it
+    output: str  # the artifact's name at `attempt`; "" without
+    branches: "tuple[Branch, ...]"
+    repeated: bool  # its branches are shown where it stands first
+
+
+class Subject(NamedTuple):
+    """What a word means: attempts, and the run they are of, or the one artifact meant."""
+
+    attempts: tuple[Attempt, ...]
+    run: Run | None = None
+    artifact: Digest | None = None
+
+
+class Sighting(NamedTuple):
+    """A row of a corpus, in one output of one stage."""
+
+    stage: str
+    output: str
+    path: str
+    row: Mapping[str, Any]
+
+
+def read_graph(store: Store) -> Graph:
+    """Read every attempt of the ledger."""
+    attempts = sorted(
+        (attempt for stage in store.ledger.stages() for attempt in store.ledger.history(stage)),
+        key=lambda attempt: (attempt.recorded, attempt.key, attempt.number),
+    )
+    makers: dict[Digest, tuple[Link, ...]] = {}
+    users: dict[Digest, tuple[Link, ...]] = {}
+    for attempt in attempts:
+        for name, digest in attempt.outputs.items():
+            makers[digest] = (*makers.get(digest, ()), Link(name, digest, attempt))
+        for name, digest in attempt.recipe.inputs.items():
+            users[digest] = (*users.get(digest, ()), Link(name, digest, attempt))
+    return Graph(tuple(attempts), makers, users)
+
+
+def find_subject(store: Store, graph: Graph, word: str) -> Subject:
+    """What `word` names: a run or tag, a stage, or the beginning of a recipe's key or an artifact's digest.
+
+    MissingError if it names nothing, StoreError if it names several artifacts or keys.
+    """
+    run = _find_run(store, word)
+    if run is not None:
+        uses = {(use.key, use.attempt): position for position, use in enumerate(run.uses)}
+        used = [attempt for attempt in graph.attempts if (attempt.key, attempt.number) in uses]
+        return Subject(tuple(sorted(used, key=lambda each: uses[each.key, each.number])), run=run)
+    of_stage = [attempt for attempt in graph.attempts if attempt.stage == word]
+    if of_stage:
+        return Subject((of_stage[-1],))
+    if len(word) >= _SHORTEST:
+        keys = {attempt.key for attempt in graph.attempts if attempt.key.startswith(word)}
+        artifacts = {digest for digest in (*graph.makers, *graph.users) if digest.startswith(word)}
+        if len(keys) + len(artifacts) > 1:
+            raise StoreError(
+                f"{word} begins {len(keys)} recipes and {len(artifacts)} artifacts; give more digits"
+            )
+        if keys:
+            return Subject(tuple(attempt for attempt in graph.attempts if attempt.key in keys)[-1:])
+        for artifact in artifacts:
+            links = (graph.maker(artifact), *graph.users.get(artifact, ()))
+            return Subject(tuple(link.attempt for link in links if link)[:1], artifact=artifact)
+    raise MissingError(
+        f"nothing in {store.location} is called {word!r}; give a run, a tag, a stage such as evaluate/rnnsearch, "
+        f"or at least {_SHORTEST} digits of an artifact or recipe"
+    )
+
+
+def ends_of(attempts: Iterable[Attempt]) -> tuple[Attempt, ...]:
+    """The attempts of which no other one takes an output."""
+    attempts = tuple(attempts)
+    taken = {digest for attempt in attempts for digest in attempt.recipe.inputs.values()}
+    return tuple(attempt for attempt in attempts if not taken.intersection(attempt.outputs.values()))
+
+
+def upstream(
+    graph: Graph, attempt: Attempt, preferred: Collection[tuple[Digest, int]] = ()
+) -> tuple[Branch, ...]:
+    """What an attempt was made from, to the beginning; of several makers those `preferred`, such as a run's own."""
+    shown = {(attempt.key, attempt.number)}
+
+    def grow(of: Attempt) -> tuple[Branch, ...]:
+        branches = []
+        for name, artifact in of.recipe.inputs.items():
+            link = graph.maker(artifact, preferred)
+            if link is None:
+                branches.append(Branch(name, artifact, None, "", (), repeated=False))
+                continue
+            identity = (link.attempt.key, link.attempt.number)
+            repeated = identity in shown
+            shown.add(identity)
+            further = () if repeated else grow(link.attempt)
+            branches.append(Branch(name, artifact, link.attempt, link.name, further, repeated))
+        return tuple(branches)
+
+    return grow(attempt)
+
+
+def downstream(graph: Graph, artifacts: Mapping[str, Digest]) -> tuple[Branch, ...]:
+    """What was made from these artifacts (by output name), to the end."""
+    shown = set[tuple[Digest, int]]()
+
+    def grow(outputs: Mapping[str, Digest]) -> tuple[Branch, ...]:
+        branches = []
+        for name, artifact in outputs.items():
+            for link in graph.users.get(artifact, ()):
+                identity = (link.attempt.key, link.attempt.number)
+                repeated = identity in shown
+                shown.add(identity)
+                further = () if repeated else grow(link.attempt.outputs)
+                branches.append(Branch(name, artifact, link.attempt, link.name, further, repeated))
+        return tuple(branches)
+
+    return grow(artifacts)
+
+
+def trace_row(store: Store, attempts: Iterable[Attempt], corpus: str, line: int) -> Iterator[Sighting]:
+    """Every row of (corpus, line) in the tables that these attempts made, in order.
+
+    `dropped` says why it went, `kept` that it stayed. Outputs that are gone are passed over; reads are verified.
+    """
+    for attempt in attempts:
+        for output, digest in attempt.outputs.items():
+            try:
+                files = store.read_artifact(digest).files
+            except (MissingError, DamagedError):
+                continue
+            for entry in files:
+                if entry.rows:
+                    yield from _rows_in(store, attempt.stage, output, entry, corpus, line)
+
+
+def _rows_in(
+    store: Store, stage: str, output: str, entry: FileEntry, corpus: str, line: int
+) -> Iterator[Sighting]:
+    try:
+        file = pq.ParquetFile(pa.BufferReader(store.get_bytes(entry.digest)))
+    except (MissingError, DamagedError, pa.ArrowException):
+        return
+    if not {"corpus", "line"} <= set(file.schema_arrow.names):
+        return
+    column = file.schema_arrow.names.index("line")
+    for group in range(file.metadata.num_row_groups):
+        statistics = file.metadata.row_group(group).column(column).statistics
+        if statistics is not None and statistics.has_min_max and not statistics.min <= line <= statistics.max:
+            continue
+        table = file.read_row_group(group)
+        hit = pc.and_(pc.equal(table["line"], line), pc.equal(table["corpus"].cast(pa.string()), corpus))
+        for row in table.filter(hit).to_pylist():
+            yield Sighting(stage, output, entry.path, row)
+
+
+def _find_run(store: Store, word: str) -> Run | None:
+    try:
+        return store.runs.find(word)
+    except MissingError:
+        return None
