@@ -38,7 +38,8 @@ def draw(report: ReportData) -> dict[str, Chart]:
         gradient_norms,
         clipped_shares,
         waterfall,
-        length_distribution,
+        source_lengths,
+        target_lengths,
         unknown_rates,
     )
     made = (make(report) for make in makers)
@@ -171,13 +172,14 @@ def _bleu(
         )
         rows.append((system.name, *(_bleu_text(cell) if cell else "–" for cell in full)))
     bands = any(value is not None for curve in curves for value in curve.low)
+    high = any(value for curve in curves for value in (*curve.y, *curve.high))
     names = [labels[edge] for edge in ranges]
     rows.append(("sentences", *(f"{sizes[edge]:,}" for edge in ranges)))
     return Chart(
         name=name,
         title=title,
         caption=caption.format(bands="Bands are bootstrap intervals of 95 %. " if bands else ""),
-        figure=lambda: lines(curves, x_label=x_label, y_label="BLEU", ticks=names),
+        figure=lambda: lines(curves, x_label=x_label, y_label="BLEU", ticks=names, top=None if high else 1),
         header=("system", *names),
         rows=tuple(rows),
     )
@@ -319,17 +321,28 @@ def waterfall(report: ReportData) -> Chart | None:
     )
 
 
-def length_distribution(report: ReportData) -> Chart | None:
-    """How long sentences are, in shares."""
-    shown = [lengths for lengths in report.lengths if sum(lengths.counts)]
+def source_lengths(report: ReportData) -> Chart | None:
+    """How long the source sentences are."""
+    return _lengths(report, "source", "Source lengths")
+
+
+def target_lengths(report: ReportData) -> Chart | None:
+    """How long the target sentences are, and what the systems write."""
+    return _lengths(report, "target", "Target lengths")
+
+
+def _lengths(report: ReportData, side: str, title: str) -> Chart | None:
+    shown = [lengths for lengths in report.lengths if lengths.side == side and any(lengths.counts)]
     if not shown:
         return None
     width, longest = 5, max(len(lengths.counts) for lengths in shown)
     edges = list(range(0, longest, width))
+    places = {system.name: k for k, system in enumerate(report.systems)}  # a system keeps its colour
     curves, rows = [], []
-    for series, lengths in enumerate(shown):
+    for lengths in shown:
         total = sum(lengths.counts)
         shares = [100 * sum(lengths.counts[edge : edge + width]) / total for edge in edges]
+        series = places.setdefault(lengths.label, len(places))
         curves.append(Line(lengths.label, [edge + width / 2 for edge in edges], shares, series=series))
         rows.append(
             (lengths.label, f"{total:,}", f"{lengths.mean:.1f}", *(f"{share:.1f}" for share in shares))
@@ -337,8 +350,8 @@ def length_distribution(report: ReportData) -> Chart | None:
     names = [f"{edge}–{edge + width - 1}" for edge in edges]
     names[-1] = f"≥ {edges[-1]}"
     return Chart(
-        name="lengths",
-        title="Sentence lengths",
+        name=f"{side}-lengths",
+        title=title,
         caption="Share of sentences by length in tokens, in steps of five; all longer ones are in the last.",
         figure=lambda: lines(curves, x_label="tokens", y_label="% of sentences"),
         header=("text", "sentences", "mean", *names),

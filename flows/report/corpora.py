@@ -22,7 +22,7 @@ def corpus_flows(view: RunView) -> tuple[CorpusFlow, ...]:
     corpora = view.names("ingest")
     held = _held_out(view)
     steps: list[tuple[str, str, Loss | None]] = [("not held out", "holdout", held)]
-    for name, stage in (("clean", "clean/train"), ("not in dev or test", "gate"), ("selected", "select")):
+    for name, stage in (("clean", "clean/train"), ("gated", "gate"), ("selected", "select")):
         if view.planned(stage):
             steps.append((name, stage, _lost(view, stage)))
     limits = [
@@ -59,7 +59,7 @@ def datasets(view: RunView, flows: Iterable[CorpusFlow]) -> tuple[Dataset, ...]:
 
 
 def training_lengths(view: RunView) -> tuple[Lengths, ...]:
-    """Lengths of the training pairs, from evenly spaced shards."""
+    """Lengths of the training pairs, source and target, from evenly spaced shards."""
     stage, output = ("select", "kept") if "select" in view.attempts else ("tokenize/train", "pairs")
     files = view.files(stage, output)
     step = max(1, -(-len(files) // SAMPLED_SHARDS))
@@ -67,15 +67,15 @@ def training_lengths(view: RunView) -> tuple[Lengths, ...]:
     if not tables:
         return ()
     pairs = pa.concat_tables(tables)
-    return tuple(text_lengths(f"{side}, train", pairs, side) for side in ("source", "target"))
+    return tuple(text_lengths(side, "train", pairs, side) for side in ("source", "target"))
 
 
-def text_lengths(label: str, table: pa.Table, column: str) -> Lengths:
+def text_lengths(side: str, label: str, table: pa.Table, column: str) -> Lengths:
     """The distribution of the numbers of tokens in a column of sentences."""
     spaces = pc.count_substring(table[column], " ").to_numpy().astype(np.int64)
     empty = pc.equal(table[column], pa.scalar("")).to_numpy()
     found = lengths(np.where(empty, 0, spaces + 1), LONGEST)
-    return Lengths(label=label, counts=found.counts, mean=round(found.mean, 3))
+    return Lengths(side=side, label=label, counts=found.counts, mean=round(found.mean, 3))
 
 
 def _step(name: str, before: int | None, corpus: str, lost: Loss | None, evidence: str) -> FlowStep:

@@ -193,7 +193,8 @@ class CorpusFlow:
 class Lengths:
     """Sentence lengths: `counts[k]` sentences have k words; the last entry counts all longer ones too."""
 
-    label: str
+    side: str  # source or target
+    label: str  # train, test, reference, or the system that wrote it
     counts: tuple[int, ...]
     mean: float
 
@@ -295,7 +296,7 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Departure:
-    """A place where we do other than the paper, from an `ours:` comment."""
+    """A place where we do other than the paper, as its comment says."""
 
     where: str
     text: str

@@ -9,7 +9,13 @@ import rnnsearch
 from rnnsearch.flows.report.data import Departure, Setting
 from rnnsearch.flows.report.paper import SETTINGS, TABLE_2
 
-_COMMENT = re.compile(r"#.*?\bours:\s*(?P<text>.+)$")
+# In a comment to the end of the line; in a docstring in brackets, or in backticks to the end of the sentence.
+_MARK = re.compile(
+    r"""(?: \#[^"\n]*?\bours:[ ]*(?P<comment>.+)
+          | \(ours:\s+(?P<bracket>[^)]+)\)
+          | `ours:`\s+(?P<sentence>(?:[^."]|\.(?!\s|"))+) )""",
+    re.VERBOSE,
+)
 _ISLANDS = ("pipeline", "model", "flows", "storage")
 
 
@@ -41,11 +47,11 @@ def _marked(package: Path) -> Iterator[Departure]:
     for island in _ISLANDS:
         paths = [path for kind in ("*.py", "*.toml") for path in (package / island).rglob(kind)]
         for path in sorted(paths):
-            for line in path.read_text(encoding="utf-8").splitlines():
-                if hit := _COMMENT.search(line):
-                    yield Departure(
-                        where=_where(package, path, line[: hit.start()]), text=hit["text"].strip()
-                    )
+            source = path.read_text(encoding="utf-8")
+            for hit in _MARK.finditer(source):
+                text = next(part for part in hit.groups() if part)
+                before = source[source.rfind("\n", 0, hit.start()) + 1 : hit.start()]
+                yield Departure(where=_where(package, path, before), text=" ".join(text.split()))
 
 
 def _where(package: Path, path: Path, code: str) -> str:

@@ -29,7 +29,7 @@ def interval(value: Estimate | None) -> str:
 
 def signed(value: float) -> str:
     """A difference of scores with its sign."""
-    return f"{value:+.2f}".replace("-", "−")
+    return f"{round(value, 2) + 0.0:+.2f}".replace("-", "−")  # without a negative zero
 
 
 def percent(value: float | None, digits: int = 1) -> str:
@@ -46,6 +46,19 @@ def duration(seconds: float | None) -> str:
     if seconds < 3600:
         return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
     return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
+
+
+def hours(value: float | None) -> str:
+    """Hours, finer where they are few."""
+    return (
+        "–"
+        if value is None
+        else f"{value:.0f}"
+        if value >= 100
+        else f"{value:.2f}"
+        if value >= 1
+        else f"{value:.3f}"
+    )
 
 
 def size(value: int | None) -> str:

@@ -52,11 +52,9 @@ def gather(store: Store, run_id: str) -> ReportData:
 def _lengths(view: RunView, sentences: dict[str, pa.Table]) -> tuple[Lengths, ...]:
     found = list(training_lengths(view))
     for table in list(sentences.values())[:1]:
-        found += [
-            text_lengths("source, test", table, "source"),
-            text_lengths("reference, test", table, "reference"),
-        ]
-    found += [text_lengths(f"{name}, output", table, "hypothesis") for name, table in sentences.items()]
+        found.append(text_lengths("source", "test", table, "source"))
+        found.append(text_lengths("target", "reference", table, "reference"))
+    found += [text_lengths("target", name, table, "hypothesis") for name, table in sentences.items()]
     return tuple(found)
 
 

@@ -10,6 +10,7 @@ from rnnsearch.flows.report.formats import (
     decimal,
     duration,
     hard_alignment,
+    hours,
     interval,
     percent,
     signed,
@@ -51,7 +52,9 @@ def to_markdown(report: ReportData) -> str:
         *_significance(report),
         "## Words and lengths\n",
         _words(report),
-        *_figures(charts, ("bleu-by-unknown", "bleu-by-rarest", "unknown", "lengths")),
+        *_figures(
+            charts, ("bleu-by-unknown", "bleu-by-rarest", "unknown", "source-lengths", "target-lengths")
+        ),
         "## Data\n",
         *_figures(charts, ("waterfall",)),
         *_data(report),
@@ -131,7 +134,7 @@ def _training(report: ReportData) -> str:
             (
                 count(o.updates),
                 decimal(o.epochs, 2),
-                decimal(o.hours, 2),
+                hours(o.hours),
                 o.device or "–",
                 decimal(o.train_nll, 1),
                 decimal(o.dev_nll, 1),
@@ -171,7 +174,7 @@ def _alignment(report: ReportData) -> list[str]:
     if not report.aligned:
         return [f"{NOT_RUN}\n"]
     lines = ["For each word of the translation the source word with the largest weight.\n"]
-    for number, aligned in enumerate(report.aligned[:6], 1):
+    for number, aligned in enumerate(report.aligned[:3], 1):
         lines.append(f"{number}. Source: {markdown_text(' '.join(aligned.source[:-1]))}\n")
         pairs = (
             f"{markdown_text(target)} ← {markdown_text(source)} ({weight:.2f})"
@@ -263,7 +266,10 @@ def _data(report: ReportData) -> list[str]:
     table = flow_table(report.flows)
     reasons = _table(
         ("step", "reason", *(markdown_text(flow.corpus) for flow in report.flows)),
-        [(row.step, row.reason, *(count(n) for n in row.pairs)) for row in reason_rows(report.flows)],
+        [
+            (row.step, markdown_text(row.reason), *(count(n) for n in row.pairs))
+            for row in reason_rows(report.flows)
+        ],
         left=2,
     )
     if not table.rows:

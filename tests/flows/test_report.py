@@ -273,11 +273,16 @@ def report() -> ReportData:
         flows=(flow("bible-web", 31_102, 1.0), flow("bible-basic", 31_102, 0.9), flow("icd10", 12_467, 0.4)),
         lengths=tuple(
             Lengths(
+                side=side,
                 label=label,
                 counts=tuple(int(900 * math.exp(-((k - centre) ** 2) / 160)) for k in range(81)),
                 mean=float(centre),
             )
-            for label, centre in (("source, train", 24), ("target, train", 27), ("rnnsearch, output", 25))
+            for side, label, centre in (
+                ("source", "train", 24),
+                ("target", "train", 27),
+                ("target", "rnnsearch", 25),
+            )
         ),
         aligned=tuple(an_alignment(k, *pair) for k, pair in enumerate(short)),
         long_sentences=(

@@ -299,7 +299,7 @@ def test_pairs_that_leave_are_counted_down_step_by_step_with_their_reasons(repor
         "raw": 200,
         "not held out": 130,
         "clean": 120,
-        "not in dev or test": 118,
+        "gated": 118,
         "≤ 30 words": 90,
     }
     assert [(lost.reason, lost.pairs) for lost in steps["clean"].dropped] == [("duplicate", 3), ("empty", 7)]
