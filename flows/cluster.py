@@ -29,9 +29,12 @@ class Cluster:
         self.address = address or os.environ.get("RAY_ADDRESS") or None
         self.processors = processors or os.cpu_count() or 1
         self._connected = False
+        self._closed = False
 
     def connect(self) -> None:
         """Start or reach Ray and make sure that its workers can import this package. Raises ClusterError."""
+        if self._closed:
+            raise ClusterError("the run is ending")
         if self._connected:
             return
         quiet: dict[str, Any] = {
@@ -53,7 +56,8 @@ class Cluster:
         self._probe()
 
     def close(self) -> None:
-        """Leave Ray; a cluster that was started here ends."""
+        """Leave Ray, for good; a cluster that was started here ends, and what still waits for it gets an error."""
+        self._closed = True
         if self._connected:
             ray.shutdown()
             self._connected = False

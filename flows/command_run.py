@@ -2,6 +2,7 @@
 
 import datetime
 import logging
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from rnnsearch.flows.command_inspect import report_folder
 from rnnsearch.flows.console import RunConsole, quiet
 from rnnsearch.flows.dag import build
+from rnnsearch.flows.guard import Terminated, guarded
 from rnnsearch.flows.report.write import write_report
 from rnnsearch.flows.reproduce import Reproduction, reproduce
 from rnnsearch.flows.settings import load_settings
@@ -31,15 +33,22 @@ def run_profile(profile: str, overrides: Sequence[str], location: str) -> int:
         console.say(f"{settings.title}: {len(stages)} stages, store {store.location}")
         if settings.about:
             console.say(settings.about)
-        runner: Any = ThreadPoolTaskRunner(
-            max_workers=settings.placement.stages_at_once
-        )
-        with console.watching():
-            console.say("starting Prefect …")
-            flow = reproduce.with_options(task_runner=runner)
-            done = flow(profile=profile, overrides=list(overrides), store=location, console=console)
+        runner: Any = ThreadPoolTaskRunner(max_workers=settings.placement.stages_at_once)
+        try:
+            with guarded(console.say), console.watching():
+                console.say("starting Prefect …")
+                flow = reproduce.with_options(task_runner=runner)
+                done = flow(profile=profile, overrides=list(overrides), store=location, console=console)
+        except (KeyboardInterrupt, Terminated) as signal:
+            console.say(f"stopped; `{_same_command(profile, overrides, location)}` goes on from here. Log: {log}")
+            return 130 if isinstance(signal, KeyboardInterrupt) else 143
     logging.getLogger("prefect").setLevel(logging.CRITICAL)  # its server says good-bye at exit
     return _end(done, store, log, time.monotonic() - began)
+
+
+def _same_command(profile: str, overrides: Sequence[str], location: str) -> str:
+    changes = [word for override in overrides for word in ("--set", override)]
+    return shlex.join(["rnnsearch", "run", "--profile", profile, *changes, "--store", location])
 
 
 def _end(done: Reproduction, store: Store, log: Path, seconds: float) -> int:

@@ -60,6 +60,7 @@ def run_stages(
         failed = {name: _reason(found) for name, found in states.items() if found.is_failed()}
         state = "failed" if failed else "finished"
     finally:
+        session.stopping.set()
         cluster.close()
         store.runs.finish(run.id, state)
     done = [found for found in states.values() if found.is_completed()]

@@ -2,9 +2,10 @@
 
 import platform
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from prefect import Task, task
@@ -41,6 +42,7 @@ class Session:
     cluster: Cluster
     placement: PlacementConfig
     console: RunConsole
+    stopping: threading.Event = field(default_factory=threading.Event)  # no stage begins after it is set
 
 
 @dataclass(kw_only=True)
@@ -71,6 +73,8 @@ def run_stage(stage: Stage, session: Session, upstream: Mapping[str, Outputs]) -
     The ledger's attempt is written last: a crash at any point leaves either the finished stage or nothing that a
     rerun would trust. A second run of the same recipe waits for the first and is a hit.
     """
+    if session.stopping.is_set():
+        raise StageError("the run is ending")
     recipe, store = recipe_of(stage, upstream), session.store
     began = time.monotonic()
     found = look_up(store, recipe, stage.roots)
