@@ -277,8 +277,6 @@ class LocalBackend:
                 source.replace(target)
             except FileNotFoundError:
                 return False
-            _flush_folder(target.parent)
-            _flush_folder(source.parent)
         return True
 
     def delete(self, name: str) -> bool:
@@ -304,8 +302,11 @@ class LocalBackend:
 
     def _link(self, target: Path, data: bytes) -> bool:
         """Make a file, whole, if there is none of its name."""
+        lasting = (
+            target.parent != self._root / TEMPORARY
+        )  # what ends with its process need not outlive the power
         with self._failing(f"create {target}"), self._temporary() as temporary:
-            _write(temporary, data)
+            _write(temporary, data, flush=lasting)
             self._make_folder(target.parent)
             try:
                 target.hardlink_to(temporary)
@@ -313,7 +314,8 @@ class LocalBackend:
                 # Over NFS the answer to a first, successful link may be lost and the link tried again.
                 if temporary.stat().st_nlink != 2:
                     return False
-            _flush_folder(target.parent)
+            if lasting:
+                _flush_folder(target.parent)
         return True
 
     def _entries(self, folder: str) -> list[tuple[str, bool]]:
@@ -341,8 +343,9 @@ class LocalBackend:
     def _place(self, temporary: Path, target: Path) -> None:
         temporary.chmod(temporary.stat().st_mode & ~0o222)
         self._make_folder(target.parent)
-        temporary.replace(target)
-        _flush_folder(target.parent)
+        temporary.replace(
+            target
+        )  # if the power fails before the folder is written the blob is missing: made again
 
     def _make_folder(self, folder: Path) -> None:
         """Make a folder inside the root, and never the root itself: if that is gone, a mount may be."""
@@ -353,7 +356,6 @@ class LocalBackend:
         self._check_root()
         for path in reversed(missing):
             path.mkdir(exist_ok=True)
-            _flush_folder(path.parent)
 
     def _check_root(self) -> None:
         try:
@@ -382,10 +384,11 @@ def _folder_identity(folder: Path) -> tuple[int, int]:
     return state.st_dev, state.st_ino
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes, *, flush: bool = True) -> None:
     with path.open("xb") as file:
         file.write(data)
-        _flush(file)
+        if flush:
+            _flush(file)
 
 
 def _flush(file: BufferedWriter) -> None:

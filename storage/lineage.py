@@ -137,7 +137,7 @@ def upstream(
 
     def grow(of: Attempt) -> tuple[Branch, ...]:
         branches = []
-        for name, artifact in of.recipe.inputs.items():
+        for name, artifact in sorted(of.recipe.inputs.items()):
             link = graph.maker(artifact, preferred)
             if link is None:
                 branches.append(Branch(name, artifact, None, "", (), repeated=False))
@@ -158,7 +158,7 @@ def downstream(graph: Graph, artifacts: Mapping[str, Digest]) -> tuple[Branch, .
 
     def grow(outputs: Mapping[str, Digest]) -> tuple[Branch, ...]:
         branches = []
-        for name, artifact in outputs.items():
+        for name, artifact in sorted(outputs.items()):
             for link in graph.users.get(artifact, ()):
                 identity = (link.attempt.key, link.attempt.number)
                 repeated = identity in shown

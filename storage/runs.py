@@ -3,7 +3,6 @@
 `runs/<id>/00000.json` is the request; every later record adds one event: a stage, the end, a tag.
 """
 
-import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -63,13 +62,15 @@ class Runs:
 
     def start(self, request: Mapping[str, Any]) -> Run:
         """Begin a run of this process."""
-        process, now = current_process(), time.time()
-        data = seal({"kind": "request", "request": request, "process": process.to_json(), "at": now})
+        process = current_process()
         while True:
-            moment = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S")
-            run_id = f"{moment}-{secrets.token_hex(2)}"
-            if self._backend.create_exclusive(_name(run_id, 0), data):
+            now = time.time()
+            moment = datetime.fromtimestamp(now, UTC)
+            run_id = f"{moment:%Y%m%d-%H%M%S}-{moment.microsecond // 1000:03}"  # sorts by time; two never share one
+            body = {"kind": "request", "request": request, "process": process.to_json(), "at": now}
+            if self._backend.create_exclusive(_name(run_id, 0), seal(body)):
                 return Run(id=run_id, request=request, process=process, started=now)
+            time.sleep(0.001)
 
     def record_stage(self, run_id: str, use: StageUse) -> None:
         """Add what the run did about a stage."""
