@@ -7,9 +7,10 @@ single keys; the value is read as TOML, and as a plain string where it is not TO
 import difflib
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from types import NoneType, UnionType
+from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -193,10 +194,10 @@ def _override(values: dict[str, Any], override: str) -> None:
 def _explain(profile: str, error: ValidationError, model: type[BaseModel]) -> str:
     lines = []
     for problem in error.errors(include_url=False):
-        place = [part for part in problem["loc"] if not (isinstance(part, str) and part in _DISCRIMINATORS)]
-        where = ".".join(str(part) for part in place)
+        place, names = _located(model, [str(part) for part in problem["loc"]])
+        where = ".".join(place)
         if problem["type"] == "extra_forbidden":
-            lines.append(f"{where} is not a setting{_nearest(str(place[-1]), _siblings(model, place[:-1]))}")
+            lines.append(f"{where} is not a setting{_nearest(place[-1], names)}")
         elif problem["type"] == "value_error":
             lines.append(f"{where + ': ' if where else ''}{problem['ctx']['error']}")
         else:
@@ -205,20 +206,29 @@ def _explain(profile: str, error: ValidationError, model: type[BaseModel]) -> st
     return f"{profile} cannot be used:\n  " + "\n  ".join(lines)
 
 
-_DISCRIMINATORS = ("sqlite", "gettext", "plain", "sgml")
+def _located(root: type[BaseModel], path: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Where a problem is, without pydantic's tags of unions, and the names that are valid there."""
+    kinds: list[Any] = [root]  # what may stand at this place: sections, or a table of them
+    place: list[str] = []
+    names: list[str] = []
+    for position, part in enumerate(path, 1):
+        names = [name for kind in kinds for name in getattr(kind, "model_fields", ())]
+        if len(kinds) > 1 and part not in names and position < len(path):
+            continue  # the tag of one of them
+        place.append(part)
+        kinds = [inner for kind in kinds for inner in _inside(kind, part)]
+    return place, names
 
 
-def _siblings(root: type[BaseModel], place: Iterable[str | int]) -> Iterator[str]:
-    """The valid names beside an unknown one, found by walking the sections down to it."""
-    model: Any = root
-    for part in place:
-        if isinstance(model, type) and issubclass(model, BaseModel):
-            model = model.model_fields[str(part)].annotation
-        for inner in getattr(model, "__args__", ()):
-            if isinstance(inner, type) and issubclass(inner, BaseModel):
-                model = inner
-    fields: Mapping[str, Any] = getattr(model, "model_fields", {})
-    yield from fields
+def _inside(kind: Any, name: str) -> Sequence[Any]:
+    """What may stand under a name in a section, or in a table of sections."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        field = kind.model_fields.get(name)
+        found = None if field is None else field.annotation
+    else:
+        found = next(reversed(get_args(kind)), None)
+    options = get_args(found) if get_origin(found) in (Union, UnionType) else (found,)
+    return [option for option in options if option not in (None, NoneType)]
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:
