@@ -93,8 +93,8 @@ def _stages(settings: Settings) -> Iterator[Stage]:
     )
     for words in sorted({system.max_words for system in settings.systems.values()}):
         yield from _examples(settings, words, training)
-    for name, system in settings.systems.items():
-        yield from _system(settings, name, system)
+    for name in sorted(settings.systems, key=lambda name: _continued(settings, name)):
+        yield from _system(settings, name, settings.systems[name])
 
 
 def _pairs(settings: Settings) -> Iterator[Stage]:
@@ -315,6 +315,12 @@ def _system(settings: Settings, name: str, system: SystemConfig) -> Iterator[Sta
         config=sections(settings.evaluate, settings.search, settings.tokenize),
         libraries=("sacrebleu", "sacremoses", "numpy"),
     )
+
+
+def _continued(settings: Settings, name: str) -> int:
+    """How many trainings a system goes on from: those come first, whatever the order of the profile."""
+    base = settings.systems[name].continues
+    return 0 if base is None else 1 + _continued(settings, base)
 
 
 def _local_file(source: SourceConfig) -> Path | None:

@@ -124,6 +124,14 @@ class Settings(Section):
                 known(chosen.continues, self.systems, f"systems.{system}.continues")
                 if chosen.network != self.systems[chosen.continues].network:
                     raise ValueError(f"systems.{system} continues {chosen.continues} but its network differs")
+        for system in self.systems:
+            line = [system]
+            while (base := self.systems[line[-1]].continues) is not None:
+                if base in line:
+                    raise ValueError(
+                        f"systems.{system}.continues goes round in a circle: {' → '.join([*line, base])}"
+                    )
+                line.append(base)
         return self
 
 
