@@ -1,0 +1,279 @@
+"""Profiles and overrides: what is read, what is refused, and what a refusal says."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rnnsearch.flows.settings import (
+    PROFILES,
+    SettingsError,
+    SystemConfig,
+    apply_overrides,
+    find_profile,
+    load_settings,
+)
+from rnnsearch.model.config import SearchConfig, TrainConfig
+from rnnsearch.pipeline.config import Budget
+
+SHIPPED = sorted(path.stem for path in PROFILES.glob("*.toml"))
+
+MINE = """
+title = "Mine"
+[sources.text]
+url = "texts/pairs.zip"
+mirrors = ["https://example.org/pairs.zip", "elsewhere/pairs.zip"]
+[corpora.plain]
+source = "text"
+format = { format = "plain", source = "a.en", target = "a.fr" }
+[holdout]
+corpus = "plain"
+dev = 2
+test = 2
+[systems.base]
+[systems.longer]
+continues = "base"
+"""
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    """A profile of a user's own, in a folder of its own."""
+    path = tmp_path / "mine.toml"
+    path.write_text(MINE)
+    return path
+
+
+def _refusal(*overrides: str, profile: str = "smoke") -> str:
+    with pytest.raises(SettingsError) as refused:
+        load_settings(profile, overrides)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_profile_is_valid_and_says_what_it_is(name: str) -> None:
+    settings = load_settings(name)
+    assert settings.title
+    assert settings.about
+    assert all(corpus.licence or corpus.declared_pairs for corpus in settings.corpora.values())
+
+
+def test_the_shipped_profiles_are_the_three_that_the_help_names() -> None:
+    assert SHIPPED == ["demo", "smoke", "wmt14"]
+
+
+@pytest.mark.parametrize(
+    ("override", "where", "near"),
+    [
+        ("serch.beam=3", "serch", "search"),
+        ("search.beem=3", "search.beem", "beam"),
+        ("systems.rnnsearch.train.updats=3", "systems.rnnsearch.train.updats", "updates"),
+        ("systems.rnnsearch.network.unit=3", "systems.rnnsearch.network.unit", "units"),
+        ("select.budget.pear=3", "select.budget.pear", "pairs"),
+        ("select.per_corpus.lines.word=3", "select.per_corpus.lines.word", "words"),
+        ("sources.lines-en.urll=x", "sources.lines-en.urll", "url"),
+        ("corpora.lines.sorce=x", "corpora.lines.sorce", "source"),
+        ("corpora.lines.format.sorce=x", "corpora.lines.format.sorce", "source"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_valid_one_at_any_depth(
+    override: str, where: str, near: str
+) -> None:
+    message = _refusal(override)
+    assert f"{where} is not a setting; did you mean {near!r}?" in message
+    assert "smoke" in message
+
+
+def test_an_unknown_key_that_is_near_to_nothing_is_refused_without_a_guess() -> None:
+    assert _refusal("quux=3").endswith("quux is not a setting")
+
+
+def test_a_corpus_may_bear_the_name_of_a_format(profile: Path) -> None:
+    message = _refusal("corpora.plain.format.sorce=x", profile=str(profile))
+    assert "corpora.plain.format.sorce is not a setting; did you mean 'source'?" in message
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("search.beam", "'search.beam' is not of the form section.key=value"),
+        ("=3", "'=3' is not of the form"),
+        ("search..beam=3", "not of the form"),
+        ("title.short=x", "'title' is a value, not a section"),
+        ("search.beam=many", "search.beam: input should be a valid integer"),
+        ("search.beam=many", "found 'many'"),
+        ("search.beam=0", "search.beam: input should be greater than 0, found 0"),
+        (
+            "systems.rnnsearch.network.kind=cnn",
+            "input should be 'rnnsearch', 'rnnencdec' or 'luong', found 'cnn'",
+        ),
+        ("holdout.corpus=news", "holdout names 'news', which is not among lines, other"),
+        ('corpora.lines.source="news"', "corpora.lines.source names 'news', which is not among lines-en"),
+        ("select.per_corpus={news={words=3}}", "select"),
+        ("systems.rnnsearch.continues=none", "systems.rnnsearch.continues names 'none'"),
+        ("sources.lines-en.url=gopher://x/y", "has the scheme gopher; known are"),
+        ("sources.lines-en.sha256=abc", "64 hexadecimal digits"),
+        ("select.budget.share=0.5", "a budget is in words, in pairs or a share, not two of them"),
+    ],
+)
+def test_a_bad_value_is_refused_with_what_was_found_and_what_would_do(override: str, says: str) -> None:
+    assert says in _refusal(override)
+
+
+def test_all_faults_of_a_profile_are_said_at_once() -> None:
+    message = _refusal("search.beam=0", "shortlist.source_words=none", "evaluat.seed=1")
+    assert [line.strip().partition(" ")[0] for line in message.splitlines()[1:]] == [
+        "shortlist.source_words:",
+        "search.beam:",
+        "evaluat",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("override", "found"),
+    [
+        ("search.beam=7", 7),
+        ("search.beam = 7 ", 7),
+        ("search.normalize=false", False),
+        ("search.max_length_ratio=2.5", 2.5),
+        ("search.max_length_ratio=1e1", 10.0),
+        ("search.precision=float64", "float64"),  # no TOML: a plain string
+        ('search.precision="float64"', "float64"),
+        ("search.beam=0x10", 16),
+    ],
+)
+def test_the_value_of_an_override_is_toml_or_else_a_plain_string(override: str, found: object) -> None:
+    key = override.partition("=")[0].strip().partition(".")[2]
+    assert getattr(load_settings("smoke", [override]).search, key) == found
+
+
+def test_an_override_may_give_a_whole_section_a_list_or_a_new_system() -> None:
+    settings = load_settings(
+        "smoke",
+        [
+            "select={ budget = { share = 0.25 } }",
+            "evaluate.length_bins=[5, 10]",
+            "systems.third.max_words=9",
+            'systems.fourth={ train = { updates = 3 }, row = "RNNsearch-50" }',
+        ],
+    )
+    assert settings.select is not None
+    assert settings.select.budget == Budget(share=0.25)
+    assert settings.evaluate.length_bins == (5, 10)
+    assert settings.systems["third"] == SystemConfig(max_words=9)
+    assert settings.systems["fourth"].train == TrainConfig(updates=3)
+
+
+def test_overrides_apply_in_order_and_a_later_one_wins() -> None:
+    settings = load_settings("smoke", ["search={ beam = 9, normalize = false }", "search.beam=4"])
+    assert (settings.search.beam, settings.search.normalize) == (4, False)
+
+
+def test_a_value_with_an_equals_sign_stays_whole() -> None:
+    assert load_settings("smoke", ["title=a=b"]).title == "a=b"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"systems.longer.network.units": "7"}, "systems.longer continues base but its network differs"),
+        ({"systems.base.network.kind": "rnnencdec"}, "systems.longer continues base but its network differs"),
+        ({"systems.longer.continues": "longer"}, "longer → longer"),
+        ({"systems.base.continues": "longer"}, "base → longer → base"),
+    ],
+)
+def test_a_training_cannot_continue_another_network_or_itself(
+    profile: Path, changes: Mapping[str, str], says: str
+) -> None:
+    assert says in _refusal(*(f"{key}={value}" for key, value in changes.items()), profile=str(profile))
+
+
+def test_a_training_may_continue_another_of_an_equal_network_with_other_settings(profile: Path) -> None:
+    changes = [
+        "systems.base.network.units=7",
+        "systems.longer.network.units=7",
+        "systems.longer.train.seed=3",
+    ]
+    assert load_settings(str(profile), changes).systems["longer"].continues == "base"
+
+
+def test_relative_sources_and_mirrors_are_meant_from_the_folder_of_the_profile(
+    profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    expected = (tmp_path / "texts" / "pairs.zip").as_uri()
+    for name in (str(profile), "../mine.toml"):
+        source = load_settings(name).sources["text"]
+        assert source.url == expected
+        assert source.mirrors == (
+            "https://example.org/pairs.zip",
+            (tmp_path / "elsewhere" / "pairs.zip").as_uri(),
+        )
+
+
+def test_the_texts_of_the_smoke_profile_are_there() -> None:
+    for source in load_settings("smoke").sources.values():
+        assert Path(source.url.removeprefix("file://")).is_file()
+
+
+def test_a_profile_moved_with_its_texts_gives_the_same_stages_elsewhere(tmp_path: Path) -> None:
+    for path in PROFILES.glob("smoke*"):
+        shutil.copy(path, tmp_path)
+    here, there = load_settings("smoke"), load_settings(str(tmp_path / "smoke.toml"))
+    assert there.model_copy(update={"sources": here.sources}) == here
+    assert there.sources != here.sources
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("smokee", "there is no profile 'smokee'; did you mean 'smoke'?; shipped: demo, smoke, wmt14"),
+        ("", "there is no profile ''; shipped"),
+        ("nowhere/mine.toml", "there is no profile nowhere/mine.toml; `rnnsearch init` writes one"),
+        ("mine.toml", "there is no profile mine.toml"),
+    ],
+)
+def test_an_unknown_profile_is_refused_with_those_that_there_are(name: str, says: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        find_profile(name)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [b"title = ", b"\xff\xfe", b"title = 1\ntitle = 2"])
+def test_a_profile_that_is_no_toml_is_refused_with_its_path(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "broken.toml"
+    path.write_bytes(content)
+    assert f"{path} is not a TOML file" in _refusal(profile=str(path))
+
+
+def test_a_profile_without_systems_names_what_it_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "empty.toml"
+    path.write_text("")
+    message = _refusal(profile=str(path))
+    for missing in ("title", "sources", "corpora", "holdout", "systems"):
+        assert f"{missing}: field required" in message
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], {}),
+        (["beam=3"], {"beam": 3}),
+        (["beam=3", "beam=4", "unknown=forbid"], {"beam": 4, "unknown": "forbid"}),
+    ],
+)
+def test_overrides_change_the_keys_that_they_name_and_no_other(
+    overrides: list[str], expected: Mapping[str, Any]
+) -> None:
+    before = SearchConfig(beam=5, width="narrowing")
+    assert apply_overrides(before, overrides, "the search") == before.model_copy(update=expected)
+    assert before == SearchConfig(beam=5, width="narrowing")
+
+
+def test_a_bad_override_of_one_section_names_the_section() -> None:
+    with pytest.raises(SettingsError, match=r"the search cannot be used:\n  beem is not a setting.*'beam'"):
+        apply_overrides(SearchConfig(), ["beem=3"], "the search")
