@@ -60,11 +60,7 @@ def main() -> None:
 @app.command()
 def run(profile: Profile = "demo", override: Overrides = [], store: StoreAt = STORE) -> None:  # noqa: B006
     """Run the pipeline; what is done already is not done again."""
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    from rnnsearch.flows.command_run import run_profile  # noqa: PLC0415
-
-    sys.exit(run_profile(profile, override, store))
+    sys.exit(_run(profile, override, store))
 
 
 @app.command()
@@ -165,6 +161,53 @@ def report(
 
 
 @app.command()
+def verify(
+    store: StoreAt = STORE,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Delete what is damaged and make it again.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Hash the whole store again: what is missing or damaged."""
+    from rnnsearch.flows.command_store import discard, say_repaired, verify_store  # noqa: PLC0415
+
+    if not repair:
+        sys.exit(verify_store(store, as_json))
+    requests, had = discard(store)
+    for profile, overrides in requests:
+        _run(profile, list(overrides), store)
+    sys.exit(say_repaired(store, had))
+
+
+@app.command()
+def gc(
+    store: StoreAt = STORE,
+    keep_last: Annotated[int, typer.Option(min=0, help="Runs that are kept without a tag.")] = 5,
+    apply: Annotated[bool, typer.Option("--apply", help="Delete, instead of saying what would go.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what no kept run reaches; delete it with --apply."""
+    from rnnsearch.flows.command_store import collect_garbage  # noqa: PLC0415
+
+    collect_garbage(store, keep_last, apply, as_json)
+
+
+@app.command()
+def adopt(
+    stage: Annotated[str, typer.Argument(help="A stage of the profile.")],
+    profile: Profile = "demo",
+    override: Overrides = [],  # noqa: B006
+    store: StoreAt = STORE,
+    why: Annotated[str | None, typer.Option(help="What makes the old result good; lineage shows it.")] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take the adoption back.")] = False,
+) -> None:
+    """Let a stage's result stand although its code or a library's version changed."""
+    from rnnsearch.flows.command_store import adopt_stage  # noqa: PLC0415
+
+    adopt_stage(stage, profile, override, store, why=why, undo=undo)
+
+
+@app.command()
 def deploy(
     profile: Profile = "demo",
     override: Overrides = [],  # noqa: B006
@@ -178,6 +221,14 @@ def deploy(
     from rnnsearch.flows.deploy import deploy_profile  # noqa: PLC0415
 
     deploy_profile(profile, override, store, cron=cron, timezone=timezone, name=name, pool=pool)
+
+
+def _run(profile: str, overrides: list[str], store: str) -> int:
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    from rnnsearch.flows.command_run import run_profile  # noqa: PLC0415
+
+    return run_profile(profile, overrides, store)
 
 
 def emit(value: Any) -> None:

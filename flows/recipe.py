@@ -61,13 +61,17 @@ def libraries_of(stage: Stage) -> Mapping[str, str]:
     return {name: version(name) for name in stage.libraries}
 
 
-def look_up(store: Store, recipe: Recipe, roots: tuple[str, ...]) -> Finding:
-    """Find an attempt of `recipe` whose outputs are all there, or say exactly why there is none."""
+def look_up(store: Store, recipe: Recipe, roots: tuple[str, ...], *, keep: bool = False) -> Finding:
+    """Find an attempt of `recipe` whose outputs are all there, or say exactly why there is none.
+
+    `keep` makes gc leave the outputs alone as long as this process lives.
+    """
+    usable = store.keep if keep else store.intact
     standing = [
         each for each in store.ledger.attempts(recipe.key, recipe.stage) if each.withdrawn != "undone"
     ]
     for attempt in reversed(standing):
-        if all(store.intact(digest) for digest in attempt.outputs.values()):
+        if all(usable(digest) for digest in attempt.outputs.values()):
             return Finding(attempt, ())
     if standing:
         last = standing[-1]

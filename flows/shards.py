@@ -34,7 +34,7 @@ class ShardTask(NamedTuple):
     whole: Mapping[str, Digest]  # whole input -> artifact
     config: Mapping[str, Any]
     recipe: Recipe
-    threads: int
+    part_of: Digest  # the key of the stage
 
 
 class ShardResult(NamedTuple):
@@ -85,6 +85,7 @@ def compute_shard(task: ShardTask) -> ShardResult:
         outputs={name: file.digest for name, file in files.items()},
         rows={name: file.rows or 0 for name, file in files.items()},
         observations={"seconds": round(seconds, 3)},
+        part_of=task.part_of,
     )
     return ShardResult(files, seconds)
 

@@ -77,14 +77,14 @@ def run_stage(stage: Stage, session: Session, upstream: Mapping[str, Outputs]) -
         raise StageError("the run is ending")
     recipe, store = recipe_of(stage, upstream), session.store
     began = time.monotonic()
-    found = look_up(store, recipe, stage.roots)
+    found = look_up(store, recipe, stage.roots, keep=True)
     if found.attempt is None:
         with store.leases.hold(
             recipe.key,
             needs=tuple(recipe.inputs.values()),
             on_wait=lambda held: session.console.progress(stage.name, _waits_for(held)),
         ) as lease:
-            found = look_up(store, recipe, stage.roots)
+            found = look_up(store, recipe, stage.roots, keep=True)
             if found.attempt is None:
                 session.console.begin(stage.name, "; ".join(found.reasons[:1]))
                 try:
@@ -207,7 +207,7 @@ def _over_shards(
             done[position] = known
             continue
         tasks.append(
-            ShardTask(store.location, function, shard, whole, recipe.config, shard_recipe, _threads(session))
+            ShardTask(store.location, function, shard, whole, recipe.config, shard_recipe, recipe.key)
         )
         places.append(position)
     counts.shards, counts.computed = len(rows), len(tasks)
@@ -236,16 +236,14 @@ def _zip_shards(stage: Stage, store: Store, recipe: Recipe) -> list[Mapping[str,
 def _known_shard(store: Store, recipe: Recipe) -> Mapping[str, FileEntry] | None:
     for attempt in reversed(store.shards.attempts(recipe.key, recipe.stage)):
         sizes = {name: store.blobs.size(digest) for name, digest in attempt.outputs.items()}
+        for digest in attempt.outputs.values():
+            store.blobs.pin(digest, "blob")
         if all(store.blobs.intact(digest) for digest in attempt.outputs.values()):
             return {
                 name: FileEntry("", digest, sizes[name] or 0, attempt.rows[name])
                 for name, digest in attempt.outputs.items()
             }
     return None
-
-
-def _threads(session: Session) -> int:
-    return session.placement.threads_per_worker or 1
 
 
 def _makers(stage: Stage) -> Mapping[str, str]:
