@@ -111,10 +111,18 @@ def check_name(name: str) -> str:
     return name
 
 
-def is_left_over(name: str) -> bool:
-    """Whether a file of the folder of temporaries belongs to a process that is known to be dead."""
-    owner = parse_token(PurePosixPath(name).name.split(".")[0])
-    return owner is not None and life_of(owner) == "dead"
+def left_over_files(names: Sequence[str]) -> list[str]:
+    """Those files of the folder of temporaries whose process is known to be dead."""
+    alive = set(living_files(names))
+    return [name for name in names if name not in alive]
+
+
+def living_files(names: Sequence[str]) -> list[str]:
+    """Those files of the folder of temporaries whose process may live."""
+    tokens = {name.split(".")[0] for name in names}
+    owners = {token: parse_token(token) for token in tokens}
+    dead = {token for token, owner in owners.items() if owner is not None and life_of(owner) == "dead"}
+    return [name for name in names if name.split(".")[0] not in dead]
 
 
 class LocalBackend:
@@ -145,7 +153,8 @@ class LocalBackend:
 
     def create_exclusive(self, name: str, data: bytes) -> bool:
         """Make `name` hold `data` if there is no such name; of many racers exactly one gets True."""
-        return self._link(self._path(name), data)
+        path = self._path(name)
+        return self._link(path, data) if data else self._touch(path)
 
     def replace_if(self, name: str, data: bytes, expected: str | None) -> str | None:
         """Give a register new data if its version is `expected` (None: if there is none); the new version, or None.
@@ -291,7 +300,7 @@ class LocalBackend:
 
     def sweep(self) -> list[str]:
         """Remove what dead processes of this host left unfinished; the names removed."""
-        left = [f"{TEMPORARY}/{name}" for name in self.children(TEMPORARY) if is_left_over(name)]
+        left = [f"{TEMPORARY}/{name}" for name in left_over_files(self.children(TEMPORARY))]
         return [name for name in left if self.delete(name)]
 
     def _path(self, name: str) -> Path:
@@ -300,13 +309,20 @@ class LocalBackend:
     def _versions(self, name: str) -> list[int]:
         return sorted(int(entry) for entry, _ in self._entries(name) if entry.isdigit())
 
+    def _touch(self, target: Path) -> bool:
+        """Make an empty file, which is always whole, if there is none of its name."""
+        with self._failing(f"create {target}"):
+            self._make_folder(target.parent)
+            try:
+                target.touch(exist_ok=False)
+            except FileExistsError:
+                return False
+        return True
+
     def _link(self, target: Path, data: bytes) -> bool:
         """Make a file, whole, if there is none of its name."""
-        lasting = (
-            target.parent != self._root / TEMPORARY
-        )  # what ends with its process need not outlive the power
         with self._failing(f"create {target}"), self._temporary() as temporary:
-            _write(temporary, data, flush=lasting)
+            _write(temporary, data)
             self._make_folder(target.parent)
             try:
                 target.hardlink_to(temporary)
@@ -314,8 +330,7 @@ class LocalBackend:
                 # Over NFS the answer to a first, successful link may be lost and the link tried again.
                 if temporary.stat().st_nlink != 2:
                     return False
-            if lasting:
-                _flush_folder(target.parent)
+            _flush_folder(target.parent)
         return True
 
     def _entries(self, folder: str) -> list[tuple[str, bool]]:
@@ -384,11 +399,10 @@ def _folder_identity(folder: Path) -> tuple[int, int]:
     return state.st_dev, state.st_ino
 
 
-def _write(path: Path, data: bytes, *, flush: bool = True) -> None:
+def _write(path: Path, data: bytes) -> None:
     with path.open("xb") as file:
         file.write(data)
-        if flush:
-            _flush(file)
+        _flush(file)
 
 
 def _flush(file: BufferedWriter) -> None:

@@ -1,15 +1,14 @@
 """Immutable blobs, named by the digest of their bytes: `blobs/ab/<digest>`."""
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
-from rnnsearch.storage.backends import TEMPORARY, Backend, is_left_over
+from rnnsearch.storage.backends import Backend, FileState
 from rnnsearch.storage.cache import temporary_path
 from rnnsearch.storage.digests import Digest, hash_bytes, hash_file, is_digest
 from rnnsearch.storage.errors import DamagedError, MissingError, StoreError
-from rnnsearch.storage.processes import current_process
+from rnnsearch.storage.pins import Pins
 from rnnsearch.storage.seen import Seen
 
 Condition = Literal["intact", "missing", "damaged"]
@@ -18,7 +17,8 @@ FOLDER = "blobs"
 TRASH = "trash"
 """Where gc puts a blob before it is sure: one that is needed after all comes back from there."""
 
-PinKind = Literal["blob", "artifact"]
+_LOOKS = 3  # where a blob may be, before it counts as missing: in its place, in the trash, and back
+_T = TypeVar("_T")
 
 
 class Blob(NamedTuple):
@@ -41,15 +41,17 @@ def trash_name(digest: Digest) -> str:
 class Blobs:
     """The blobs of one store: writes are whole, reads are verified."""
 
-    def __init__(self, backend: Backend, seen: Seen) -> None:
-        """Keep blobs in `backend`; `seen` remembers what was hashed."""
+    def __init__(self, backend: Backend, seen: Seen, pins: Pins) -> None:
+        """Keep blobs in `backend`; `seen` remembers what was hashed; `pins` keep what is written from gc."""
         self._backend = backend
+        self._pins = pins
         self._seen = seen
 
     def put_bytes(self, data: bytes) -> Blob:
         """Store bytes; nothing is written if the store has them, intact."""
         blob = Blob(hash_bytes(data), len(data))
-        if not self._hold(blob):
+        self._pins.pin(blob.digest, "blob")
+        if not self.intact(blob.digest, blob.size):
             self._backend.put(blob_name(blob.digest), data)
             self._remember(blob.digest)
         return blob
@@ -60,18 +62,15 @@ class Blobs:
             blob = Blob(hash_file(path), path.stat().st_size)
         except OSError as error:
             raise StoreError(f"cannot read {path} to store it: {error.strerror}; check the path") from error
-        if not self._hold(blob):
+        self._pins.pin(blob.digest, "blob")
+        if not self.intact(blob.digest, blob.size):
             self._backend.put_file(blob_name(blob.digest), path, blob.digest)
             self._remember(blob.digest)
         return blob
 
     def get_bytes(self, digest: Digest) -> bytes:
         """The bytes of a blob, verified; MissingError or DamagedError."""
-        try:
-            data = self._backend.read(blob_name(digest))
-        except MissingError:
-            self._bring_back(digest)
-            data = self._backend.read(blob_name(digest))
+        data = self._there(digest, self._backend.read)
         self._judge(digest, hash_bytes(data))
         return data
 
@@ -79,7 +78,7 @@ class Blobs:
         """A read-only local file with the bytes of a blob, verified; not to be changed or deleted."""
         own = self._backend.local_path(blob_name(digest))
         if own is not None:
-            self._judge(digest, self._hash(digest))
+            self._judge(digest, self._there(digest, self._backend.digest))
             return own
         path = self._backend.cache / FOLDER / digest[:2] / digest
         if not (path.is_file() and hash_file(path) == digest):
@@ -93,11 +92,9 @@ class Blobs:
 
     def intact(self, digest: Digest, size: int | None = None) -> bool:
         """Whether a blob is there, has `size` and the state that was last verified; else it is hashed again."""
-        state = self._backend.stat(blob_name(digest))
-        if state is None:
-            with contextlib.suppress(MissingError):
-                self._bring_back(digest)
-                return self.intact(digest, size)
+        try:
+            state = self._there(digest, self._state)
+        except MissingError:
             return False
         if size is not None and state.size != size:
             self._seen.forget(digest)
@@ -107,7 +104,7 @@ class Blobs:
     def examine(self, digest: Digest) -> Condition:
         """Hash a blob, whatever is remembered of it."""
         try:
-            self._judge(digest, self._hash(digest))
+            self._judge(digest, self._there(digest, self._backend.digest))
         except MissingError:
             return "missing"
         except DamagedError:
@@ -126,6 +123,10 @@ class Blobs:
         self._backend.delete(blob_name(digest))
         self._seen.forget(digest)
 
+    def forget_states(self) -> None:
+        """Give the space back that the memory of what was hashed takes, on a disk with no other room."""
+        self._seen.drop()
+
     def throw_away(self, digest: Digest) -> None:
         """Put a blob where any use of it brings it back."""
         self._backend.move(blob_name(digest), trash_name(digest))
@@ -136,48 +137,30 @@ class Blobs:
 
     def bring_back(self, digest: Digest) -> None:
         """Take a blob out of the trash, if it is there."""
-        with contextlib.suppress(MissingError):
-            self._bring_back(digest)
+        if self._backend.stat(trash_name(digest)) is not None:
+            self._backend.move(trash_name(digest), blob_name(digest))
 
     def empty_trash(self, digest: Digest) -> None:
         """Remove a blob from the trash for good."""
         self._backend.delete(trash_name(digest))
 
-    def pin(self, digest: Digest, kind: PinKind) -> None:
-        """Keep gc from a blob, or an artifact with all its blobs, for as long as this process lives."""
-        self._backend.create_exclusive(f"{TEMPORARY}/{current_process().token()}.{kind}.{digest}", b"")
+    def _there(self, digest: Digest, action: Callable[[str], _T]) -> _T:
+        """What `action` returns for the blob's name; gc may just be moving the blob to and fro."""
+        for _ in range(_LOOKS):
+            try:
+                return action(blob_name(digest))
+            except MissingError:
+                self.bring_back(digest)
+        self._seen.forget(digest)
+        raise MissingError(
+            f"blob {digest[:12]} is missing from {self._backend.location}; run the stage that makes it again"
+        )
 
-    def pinned(self, kind: PinKind) -> frozenset[Digest]:
-        """What processes have pinned which may live."""
-        names = [name for name in self._backend.children(TEMPORARY) if not is_left_over(name)]
-        parts = [name.split(".") for name in names]
-        return frozenset(Digest(part[2]) for part in parts if len(part) == 3 and part[1] == kind)
-
-    def _hold(self, blob: Blob) -> bool:
-        """Whether the blob is there to stay.
-
-        A gc may be at work that saw no record of it. So it is pinned first and looked at again after: either gc
-        reads the pin before it deletes, or the second look finds the blob gone.
-        """
-        if not self.intact(blob.digest, blob.size):
-            return False
-        self.pin(blob.digest, "blob")
-        return self.intact(blob.digest, blob.size)
-
-    def _hash(self, digest: Digest) -> Digest:
-        try:
-            return self._backend.digest(blob_name(digest))
-        except MissingError:
-            self._bring_back(digest)
-            return self._backend.digest(blob_name(digest))
-
-    def _bring_back(self, digest: Digest) -> None:
-        trashed = trash_name(digest)
-        if self._backend.stat(trashed) is None or not self._backend.move(trashed, blob_name(digest)):
-            self._seen.forget(digest)
-            raise MissingError(
-                f"blob {digest[:12]} is missing from {self._backend.location}; run the stage that makes it again"
-            )
+    def _state(self, name: str) -> FileState:
+        state = self._backend.stat(name)
+        if state is None:
+            raise MissingError(name)
+        return state
 
     def _judge(self, digest: Digest, actual: Digest) -> None:
         if actual != digest:
@@ -197,7 +180,7 @@ class Blobs:
         try:
             temporary = temporary_path(self._backend.cache)
             try:
-                self._backend.fetch(blob_name(digest), temporary)
+                self._there(digest, lambda name: self._backend.fetch(name, temporary))
                 self._judge(digest, hash_file(temporary))
                 temporary.chmod(0o444)
                 path.parent.mkdir(parents=True, exist_ok=True)

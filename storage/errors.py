@@ -5,7 +5,7 @@ import errno
 _REMEDIES = {
     errno.ENOSPC: (
         "the disk is full",
-        "free some space (`rnnsearch gc` lists what no kept run needs) and run again",
+        "free some space (`rnnsearch gc` removes what no kept run needs), then run again",
     ),
     errno.EDQUOT: ("the disk quota is used up", "free some space or raise the quota, then run again"),
     errno.EROFS: ("the file system is read-only", "mount it writable, or choose another store"),
@@ -43,6 +43,10 @@ class DamagedError(StoreError):
     """Stored bytes are not those that were stored."""
 
 
+class FullError(StoreError):
+    """There is no room left."""
+
+
 class VanishedError(StoreError):
     """The folder of the store is gone, or another one is in its place."""
 
@@ -52,4 +56,5 @@ def explained(error: OSError, doing: str) -> StoreError:
     found, remedy = _REMEDIES.get(
         error.errno or 0, (error.strerror or str(error), "see to it, then run again")
     )
-    return StoreError(f"could not {doing}: {found}; {remedy}")
+    kind = FullError if error.errno in {errno.ENOSPC, errno.EDQUOT} else StoreError
+    return kind(f"could not {doing}: {found}; {remedy}")

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rnnsearch.storage.digests import Digest
+from rnnsearch.storage.errors import FullError
 from rnnsearch.storage.ledger import Attempt
 from rnnsearch.storage.reach import Records, kept_runs, places, read_artifact, read_records
 from rnnsearch.storage.store import Store
@@ -62,7 +63,9 @@ def plan_gc(store: Store, keep_last: int = KEEP_LAST) -> GcPlan:
 def _plan(store: Store, records: Records, keep_last: int) -> GcPlan:
     reached = _reach(store, records, keep_last)
     used = dict[Digest, str]()
-    for digest, place in places(records, records.attempts, records.shards):
+    gone = [each for each in records.attempts if not each.withdrawn and not _is_reached(each, reached)]
+    shards = [each for each in records.shards if each.key not in reached.shards]
+    for digest, place in places(records, gone, shards):
         used.setdefault(digest, place.stage)
     busy = _is_busy(store)
     condemned = tuple(
@@ -70,8 +73,6 @@ def _plan(store: Store, records: Records, keep_last: int) -> GcPlan:
         for digest in store.blobs.digests()
         if digest not in reached.blobs and (digest in used or not busy)
     )
-    gone = [each for each in records.attempts if not each.withdrawn and not _is_reached(each, reached)]
-    shards = [each for each in records.shards if each.key not in reached.shards]
     stages = _by_stage(store, condemned, used, gone)
     return GcPlan(
         tuple(run.id for run in kept_runs(store, keep_last)), condemned, tuple(gone), tuple(shards), stages
@@ -80,15 +81,27 @@ def _plan(store: Store, records: Records, keep_last: int) -> GcPlan:
 
 def collect(store: Store, keep_last: int = KEEP_LAST) -> GcPlan:
     """Do it, and return what was done. One gc works at a time; LeaseBusyError if another does."""
-    with store.leases.hold(_LEASE, patience=0) as lease:
+    try:
+        return _collect(store, keep_last)
+    except FullError:
+        store.blobs.forget_states()  # room for the lease, so that gc can make more
+        return _collect(store, keep_last)
+
+
+def _collect(store: Store, keep_last: int) -> GcPlan:
+    with store.leases.hold(_LEASE, patience=0):
         for digest in store.blobs.thrown_away():  # by a gc that was killed
             store.blobs.bring_back(digest)
         records = read_records(store)
         plan = _plan(store, records, keep_last)
         for digest in plan.blobs:
             store.blobs.throw_away(digest)
-        lease.check()
-        return _finish(store, plan, read_records(store, records.artifacts), keep_last)
+        return _finish(
+            store,
+            plan,
+            read_records(store, {name: found for name, found in records.artifacts.items() if found}),
+            keep_last,
+        )
 
 
 def _finish(store: Store, plan: GcPlan, records: Records, keep_last: int) -> GcPlan:
@@ -99,12 +112,12 @@ def _finish(store: Store, plan: GcPlan, records: Records, keep_last: int) -> GcP
         store.blobs.bring_back(digest)
     gone = tuple(each for each in plan.attempts if not _is_reached(each, reached))
     shards = tuple(each for each in plan.shards if each.key not in reached.shards)
-    for attempt in gone:
-        store.ledger.withdraw_collected(attempt)
-    for shard in shards:
-        store.shards.delete(shard.key, shard.stage)
     for digest in lost:
         store.blobs.empty_trash(digest)
+    for shard in shards:
+        store.shards.delete(shard.key, shard.stage)
+    for attempt in gone:  # last: on a full disk there was no room for it before
+        store.ledger.withdraw_collected(attempt)
     return plan._replace(blobs=lost, attempts=gone, shards=shards)
 
 
@@ -112,11 +125,11 @@ def _reach(store: Store, records: Records, keep_last: int) -> _Reached:
     """What is kept: by runs, by leases and by pins."""
     uses = {(use.key, use.attempt) for run in kept_runs(store, keep_last) for use in run.uses}
     leases = store.leases.held()
-    artifacts = {digest for lease in leases for digest in lease.needs} | store.blobs.pinned("artifact")
+    artifacts = {digest for lease in leases for digest in lease.needs} | store.pins.pinned("artifact")
     for attempt in records.attempts:
         if (attempt.key, attempt.number) in uses:
             artifacts.update(attempt.outputs.values(), attempt.recipe.inputs.values())
-    blobs = artifacts | store.blobs.pinned("blob")
+    blobs = artifacts | store.pins.pinned("blob")
     for digest in artifacts:
         artifact = read_artifact(store, records, digest)
         blobs.update(entry.digest for entry in (artifact.files if artifact else ()))

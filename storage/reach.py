@@ -32,7 +32,7 @@ class Records:
     )  # None: its manifest cannot be read
 
 
-def read_records(store: Store, known: Mapping[Digest, Artifact | None] | None = None) -> Records:
+def read_records(store: Store, known: Mapping[Digest, Artifact] | None = None) -> Records:
     """Read every attempt of both ledgers and the artifacts that they name, but for those `known`."""
     ledgers = (store.ledger, store.shards)
     attempts, shards = (

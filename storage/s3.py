@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import s3fs
 from botocore.exceptions import BotoCoreError, ClientError
 
-from rnnsearch.storage.backends import TEMPORARY, FileState, Versioned, check_name, is_left_over
+from rnnsearch.storage.backends import TEMPORARY, FileState, Versioned, check_name, left_over_files
 from rnnsearch.storage.digests import Digest, hash_bytes, hash_file
 from rnnsearch.storage.errors import MissingError, StoreError
 
@@ -152,7 +152,7 @@ class S3Backend:
 
     def sweep(self) -> list[str]:
         """Remove what dead processes of this host left unfinished; the names removed."""
-        left = [f"{TEMPORARY}/{name}" for name in self.children(TEMPORARY) if is_left_over(name)]
+        left = [f"{TEMPORARY}/{name}" for name in left_over_files(self.children(TEMPORARY))]
         return [name for name in left if self.delete(name)]
 
     def _key(self, name: str) -> str:

@@ -48,6 +48,12 @@ class Seen:
         """Note that the blob was found missing or damaged."""
         self.remember(digest, _FORGOTTEN)
 
+    def drop(self) -> None:
+        """Give the log's space back: all is hashed again when it is looked at."""
+        with self._lock, contextlib.suppress(OSError):
+            self._states.clear()
+            self._path.unlink()
+
     def _append(self, digest: Digest, state: FileState) -> None:
         line = f"{digest} {state.size} {state.fingerprint}\n".encode()
         with contextlib.suppress(OSError):  # a store that we may only read, a full disk: then we hash again

@@ -18,6 +18,7 @@ from rnnsearch.storage.errors import DamagedError, MissingError, StoreError, exp
 from rnnsearch.storage.leases import Leases
 from rnnsearch.storage.ledger import Ledger
 from rnnsearch.storage.parquet import ROWS_PER_GROUP, read_table, write_table
+from rnnsearch.storage.pins import Pins
 from rnnsearch.storage.runs import Runs
 from rnnsearch.storage.seen import Seen
 
@@ -36,7 +37,8 @@ class Store:
     def __init__(self, backend: Backend) -> None:
         """Use a backend whose layout has been checked; `Store.open` is the way in."""
         self.backend = backend
-        self.blobs = Blobs(backend, Seen(backend.cache / "seen"))
+        self.pins = Pins(backend)
+        self.blobs = Blobs(backend, Seen(backend.cache / "seen"), self.pins)
         self.ledger = Ledger(backend, "ledger")
         self.shards = Ledger(backend, "shards", fan_out=True)
         self.runs = Runs(backend)
@@ -125,19 +127,18 @@ class Store:
         return all(self.blobs.intact(entry.digest, entry.size) for entry in artifact.files)
 
     def keep(self, digest: Digest) -> bool:
-        """Whether an artifact is intact; if so gc does not touch it as long as this process lives."""
-        self.blobs.pin(
-            digest, "artifact"
-        )  # first: a gc at work reads the pins after it has thrown away and before it deletes
+        """Whether an artifact is intact; if so gc does not touch it until `pins.release` or this process's end."""
+        self.pins.pin(digest, "artifact")
         return self.intact(digest)
 
     def _lay_out(self, artifact: Artifact, files: Mapping[str, Path], folder: Path) -> None:
         building, damaged = (temporary_path(self.backend.cache) for _ in range(2))
         try:
             _fill(building, files)
-            if not (
-                move_folder(building, folder) or _holds(folder, artifact)
-            ):  # another one may have been quicker
+            in_place = move_folder(building, folder) or _holds(
+                folder, artifact
+            )  # another one may have been quicker
+            if not in_place:
                 move_folder(folder, damaged)
                 move_folder(building, folder)
         finally:

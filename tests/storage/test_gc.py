@@ -42,6 +42,7 @@ class House:
         self._stage(run, "count", {}, cleaned.outputs, [f"counts of {name}".encode()], partials=True)
         if state != "running":
             store.runs.finish(run.id, state)  # type: ignore[arg-type]
+            store.pins.release()  # as at the end of its process
         return run
 
     def _stage(
@@ -183,6 +184,7 @@ def test_the_work_of_a_killed_stage_stays_until_it_is_resumed(house: House, reci
     done = store.put_bytes(b"half of the work")
     shard = replace(killed, stage="clean shard", inputs={"shard": hash_bytes(b"raw0")})
     store.shards.record(shard, {"out": done.digest}, part_of=killed.key)
+    store.pins.release()
     collect(store, keep_last=1)
     assert store.blobs.intact(done.digest)
 
@@ -190,12 +192,15 @@ def test_the_work_of_a_killed_stage_stays_until_it_is_resumed(house: House, reci
 def test_blobs_without_a_record_stay_while_a_run_lives(house: House) -> None:
     store = house.store
     digest = store.put_bytes(b"just written").digest
+    assert collect(store).blobs == ()  # its process lives
+    store.pins.release()  # as of a worker that ended
     with store.leases.hold("work"):
         assert digest not in collect(store).blobs
     run = store.runs.start({})
     assert digest not in collect(store).blobs
     store.runs.finish(run.id, "failed")
     assert collect(store).blobs == (digest,)
+    assert store.blobs.size(digest) is None
 
 
 def test_a_pin_of_a_dead_process_keeps_nothing(store: Store) -> None:
