@@ -176,7 +176,7 @@ def _resources(job: TrainingJob) -> dict[str, float]:
 
 def _check_cluster(job: TrainingJob) -> None:
     """Ray would wait for ever for what the cluster does not have."""
-    has: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    has: dict[str, float] = ray.cluster_resources()
     for name, each in _resources(job).items():
         if has.get(name, 0.0) < each * job.workers:
             raise TrainingError(

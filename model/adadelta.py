@@ -13,8 +13,9 @@ Clipping is fused: `step` takes the factor that the gradient is to be multiplied
 from typing import Protocol
 
 import torch
-from rnnsearch.model.config import TrainConfig
 from torch import Tensor
+
+from rnnsearch.model.config import TrainConfig
 
 CHUNK = 262_144  # positions handled at once on a CPU: buffers of 1 MB stay in its cache, 4 to 6 times as fast
 

@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from rnnsearch.model.config import NetworkConfig
-from rnnsearch.model.network import Network
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
+
+from rnnsearch.model.config import NetworkConfig
+from rnnsearch.model.network import Network
 
 MODEL, OPTIMIZER, BEST, PROGRESS, CONFIG = (
     "model.safetensors",

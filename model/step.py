@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
+
 from rnnsearch.model.adadelta import make_optimizer
 from rnnsearch.model.batch import Batch
 from rnnsearch.model.checkpoint import Snapshot, Tensors
 from rnnsearch.model.config import TrainConfig
 from rnnsearch.model.flat import LOSS, SENTENCES, STOP, TOKENS, FlatParameters
 from rnnsearch.model.network import Network
-from torch import Tensor
 
 # Adds up the same buffer of all workers, in place, alike on each of them.
 SumOverWorkers = Callable[[Tensor], None]
