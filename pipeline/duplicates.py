@@ -56,14 +56,14 @@ def find_duplicates(partials: Sequence[pa.Table]) -> Duplicates:
 
 def repeated(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """The positions, ascending, of all but the first of each group of equal (high, low)."""
-    order = np.argsort(high, kind="stable")
+    order = np.argsort(high)
     ranked = high[order]
     equal = ranked[1:] == ranked[:-1]
     member = np.zeros(len(high), dtype=np.bool_)
     member[1:] |= equal
     member[:-1] |= equal
     group = np.sort(order[member])  # few: only these need the second half compared
-    order = np.lexsort((group, low[group], high[group]))
+    order = np.lexsort((low[group], high[group]))  # stable: in a group, by position
     group = group[order]
     again = (high[group[1:]] == high[group[:-1]]) & (low[group[1:]] == low[group[:-1]])
     return np.sort(group[1:][again])

@@ -75,7 +75,8 @@ def _in_tar(path: Path, tar: tarfile.TarFile, name: str) -> IO[bytes]:
 
 
 def _unpacked(stream: IO[bytes], stack: ExitStack) -> BinaryIO:
-    buffered = io.BufferedReader(cast("io.RawIOBase", stream))  # for `peek`: a tar's stream cannot go back
+    # For `peek`: a tar's stream cannot go back. The stack keeps it, else it would close when first let go.
+    buffered = stack.enter_context(io.BufferedReader(cast("io.RawIOBase", stream)))
     if buffered.peek(len(_GZIP)).startswith(_GZIP):
         return cast("BinaryIO", stack.enter_context(gzip.GzipFile(fileobj=buffered)))
     return cast("BinaryIO", buffered)

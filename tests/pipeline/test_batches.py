@@ -37,6 +37,13 @@ def test_a_window_is_sorted_by_its_longer_side_ties_by_position() -> None:
     ]
 
 
+def test_ties_keep_their_place_in_a_large_window() -> None:
+    source, target = (side // 10 for side in lengths(1600))
+    longer = np.maximum(source, target).tolist()
+    ranked = [row for part in batches(source, target) for row in part.tolist()]
+    assert ranked == sorted(range(1600), key=longer.__getitem__)
+
+
 def test_windows_are_sorted_by_themselves_shortest_batch_first() -> None:
     source, target = lengths(48)
     longer = np.maximum(source, target)

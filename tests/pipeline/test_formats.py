@@ -80,6 +80,20 @@ def test_pairs_come_in_shards_with_their_position_in_the_corpus(tmp_path: Path) 
     assert tables[0]["key"].null_count == 3
 
 
+def test_keys_may_lie_in_a_third_file(tmp_path: Path) -> None:
+    path = folder(tmp_path, {"x/t.en": EN, "x/t.fr": FR, "k": b"1:1\n1:2\n1:3\n1:4\n"})
+    config = PlainFormat(source="x/t.en", target="x/t.fr", key="k")
+    assert [key for table in read_pairs(path, "c", config, 3) for key in table["key"].to_pylist()] == [
+        "1:1",
+        "1:2",
+        "1:3",
+        "1:4",
+    ]
+    (path / "k").write_bytes(b"1:1\n")
+    with pytest.raises(FormatError, match="'k' has 1"):
+        list(read_pairs(path, "c", config, 3))
+
+
 def test_a_last_line_needs_no_line_end(tmp_path: Path) -> None:
     path = folder(tmp_path, {"x/t.en": b"a\nb", "x/t.fr": b"c\nd\n"})
     assert sides(path, PLAIN) == [("a", "c"), ("b", "d")]
@@ -94,7 +108,7 @@ def test_sides_of_unequal_length_are_an_error_that_tells_both_lengths(
     tmp_path: Path, english: int, french: int
 ) -> None:
     path = folder(tmp_path, {"x/t.en": b"a\n" * english, "x/t.fr": b"b\n" * french})
-    with pytest.raises(FormatError, match=rf"'x/t.en' has {english} lines but 'x/t.fr' has {french}"):
+    with pytest.raises(FormatError, match=rf"'x/t.en' has {english}, 'x/t.fr' has {french}"):
         sides(path, PLAIN)
 
 

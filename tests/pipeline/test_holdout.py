@@ -12,7 +12,7 @@ CONFIG = HoldoutConfig(seed=7, corpus="a", dev=3, test=4)
 
 @pytest.fixture
 def corpora(make_pairs) -> list[pa.Table]:
-    """Two versions of 40 verses, in shards of 10; verse 5 of the first has no target, verse 6 no key."""
+    """Two versions of 40 verses, in shards of 10. Of the first, verse 5 has no target, verse 6 no key."""
     rows = [(f"s{v}", "\u2028" if v == 5 else f"t{v}", None if v == 6 else f"1:{v}") for v in range(40)]
     other = [(f"S{v}", f"T{v}", f"1:{v}") for v in range(40)]
     return [make_pairs(rows[at : at + 10], "a", at) for at in range(0, 40, 10)] + [
@@ -29,7 +29,7 @@ def lines(table: pa.Table) -> list[tuple[str, int]]:
 
 
 def test_the_keys_with_the_smallest_hashes_are_dev_and_the_next_are_test(corpora: list[pa.Table]) -> None:
-    usable = [f"1:{v}" for v in range(40) if v not in (5, 6)]
+    usable = ["a:6" if v == 6 else f"1:{v}" for v in range(40) if v != 5]
     ranked = sorted(usable, key=lambda key: key_hash(key, 7))
     keys = chosen(corpora, CONFIG)
     assert keys["key"].to_pylist() == ranked[:7]
@@ -70,7 +70,7 @@ def test_a_chosen_verse_leaves_training_in_every_version(corpora: list[pa.Table]
 
 
 def test_no_chosen_row_is_lost_when_it_is_normalised(corpora: list[pa.Table]) -> None:
-    config = HoldoutConfig(corpus="a", dev=20, test=18)  # all that can be had
+    config = HoldoutConfig(corpus="a", dev=20, test=19)  # all that can be had
     keys = chosen(corpora, config)
     for shard in corpora:
         held = hold_out(shard, config, keys)
@@ -80,8 +80,8 @@ def test_no_chosen_row_is_lost_when_it_is_normalised(corpora: list[pa.Table]) ->
 
 
 def test_too_few_keys_are_an_error_that_tells_how_many_there_are(corpora: list[pa.Table]) -> None:
-    with pytest.raises(TextError, match=r"39 keys .* of corpus 'a', which has 38"):
-        chosen(corpora, HoldoutConfig(corpus="a", dev=20, test=19))
+    with pytest.raises(TextError, match=r"40 keys .* of corpus 'a', which has 39"):
+        chosen(corpora, HoldoutConfig(corpus="a", dev=20, test=20))
 
 
 def test_a_key_that_stands_twice_is_one_key(make_pairs) -> None:
@@ -90,6 +90,15 @@ def test_a_key_that_stands_twice_is_one_key(make_pairs) -> None:
     keys = chosen(shards, config)
     assert sorted(keys["key"].to_pylist()) == ["j", "k"]
     assert hold_out(shards[0], config, keys).train.num_rows == 0
+
+
+def test_a_row_without_a_key_is_chosen_by_its_place(make_pairs) -> None:
+    shards = [make_pairs([("a", "b")] * 5, corpus, first) for corpus, first in (("a", 0), ("a", 5), ("b", 0))]
+    config = HoldoutConfig(corpus="a", dev=2, test=2)
+    keys = chosen(shards, config)
+    assert all(key.startswith("a:") for key in keys["key"].to_pylist())
+    parts = [hold_out(shard, config, keys) for shard in shards]
+    assert [sum(held[at].num_rows for held in parts) for at in range(4)] == [11, 2, 2, 0]
 
 
 def test_corpora_of_their_own_go_to_dev_and_test_whole(corpora: list[pa.Table]) -> None:

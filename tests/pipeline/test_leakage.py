@@ -80,6 +80,15 @@ def test_evaluation_sentences_do_not_depend_on_the_order_of_shards(make_pairs) -
     assert gather_sentences([]).sentences.num_rows == 0
 
 
+def test_the_spelling_with_more_words_decides_whether_a_sentence_is_long_enough(make_pairs) -> None:
+    for rows in ([("l e a k s", "x"), ("leaks", "y")], [("leaks", "y"), ("l e a k s", "x")]):
+        dev = gather_sentences([evaluation_sentences(make_pairs(rows))]).sentences
+        assert (
+            gate_shard(make_pairs([("leaks", "z")]), NONE, dev, LeakageConfig(minimum_words=5)).leaks.num_rows
+            == 1
+        )
+
+
 def test_letters_marks_and_digits_of_any_script_are_compared() -> None:
     texts = pa.array(["L’ÉTÉ 2014 ; «oui» !", "Привет, мир", "नमस्ते", "... !"])
     assert letters(texts).to_pylist() == ["lété2014oui", "приветмир", "नमस्ते", ""]
