@@ -23,9 +23,9 @@ namespace {
 
 using bf16 = at::BFloat16;
 
-constexpr int64_t PANEL = 64;   // columns of the right matrix that lie together
-constexpr int64_t BLOCK = 96;   // rows of the left matrix taken at a time
-constexpr int64_t DEPTH = 1024; // longest stretch of a sum: 64 columns of it fit the second-level cache
+constexpr int64_t PANEL = 64;    // columns of the right matrix that lie together
+constexpr int64_t BLOCK = 96;    // rows of the left matrix taken at a time
+constexpr int64_t DEPTH = 1024;  // longest stretch of a sum: 64 columns of it fit the second-level cache
 
 int64_t even(int64_t k) { return k + (k & 1); }
 
@@ -81,35 +81,77 @@ inline T sigmoid_(T x) {
   return T(1) / (T(1) + exp_(-x));
 }
 
-// ---- products
+// ---- copying matrices
 
-template <class T>
-void copy_block(const float* a, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t depth, T* out,
-                int64_t ld) {
-  auto put = [](float x) {
-    if constexpr (std::is_same_v<T, float>) return x;
-    else return rounded(x);
-  };
-  if (column_stride == 1) {
-    for (int64_t i = 0; i < rows; i++) {
-      for (int64_t k = 0; k < depth; k++) out[i * ld + k] = put(a[i * row_stride + k]);
+using Lanes = float __attribute__((vector_size(64)));
+using Bits = uint32_t __attribute__((vector_size(64)));
+constexpr int64_t SIDE = 16;  // of the squares that matrices are copied by
+
+Bits rounded(Lanes x) {  // as above, in the upper half of each lane
+  Bits bits = reinterpret_cast<Bits>(x);
+  Bits up = (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u;
+  return x == x ? up : Bits{} + 0x7fc00000u;
+}
+
+void transpose(Lanes square[SIDE]) {  // swaps halves of growing size between rows that far apart
+  using Order = int32_t __attribute__((vector_size(64)));
+#pragma GCC unroll 4
+  for (int step = 1; step < SIDE; step *= 2) {
+    Order low, high;
+    for (int lane = 0; lane < SIDE; lane++) {
+      low[lane] = lane & step ? SIDE + lane - step : lane;
+      high[lane] = lane & step ? SIDE + lane : lane + step;
     }
-  } else {
-    for (int64_t k0 = 0; k0 < depth; k0 += 16) {  // squares that stay in the first-level cache
-      for (int64_t i0 = 0; i0 < rows; i0 += 16) {
-        int64_t k1 = std::min(k0 + 16, depth), i1 = std::min(i0 + 16, rows);
-        for (int64_t k = k0; k < k1; k++) {
-          for (int64_t i = i0; i < i1; i++) out[i * ld + k] = put(a[i * row_stride + k * column_stride]);
+#pragma GCC unroll 16
+    for (int i = 0; i < SIDE; i++) {
+      if (i & step) continue;
+      Lanes a = square[i], b = square[i + step];
+      square[i] = __builtin_shuffle(a, b, low);
+      square[i + step] = __builtin_shuffle(a, b, high);
+    }
+  }
+}
+
+// Reads the square whose element (i, lane) is at from[i * row_stride + lane * lane_stride]; zeros beyond the edge.
+void read_square(const float* from, int64_t row_stride, int64_t lane_stride, int64_t rows, int64_t lanes,
+                 Lanes square[SIDE]) {
+  if (rows == SIDE && lanes == SIDE && (lane_stride == 1 || row_stride == 1)) {
+    int64_t stride = lane_stride == 1 ? row_stride : lane_stride;
+    for (int64_t i = 0; i < SIDE; i++) std::memcpy(&square[i], from + i * stride, sizeof(Lanes));
+    if (lane_stride != 1) transpose(square);
+    return;
+  }
+  for (int64_t i = 0; i < SIDE; i++) {
+    square[i] = Lanes{};
+    if (i >= rows) continue;
+    for (int64_t lane = 0; lane < lanes; lane++) square[i][lane] = from[i * row_stride + lane * lane_stride];
+  }
+}
+
+// Copies rows of the left matrix: out has `ld` elements a row, a multiple of SIDE not below `depth`.
+template <class T>
+void copy_rows(const float* a, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t depth, T* out,
+               int64_t ld) {
+  Lanes square[SIDE];
+  for (int64_t i = 0; i < rows; i += SIDE) {
+    int64_t height = std::min(SIDE, rows - i);
+    for (int64_t k = 0; k < depth; k += SIDE) {
+      read_square(a + i * row_stride + k * column_stride, row_stride, column_stride, height,
+                  std::min(SIDE, depth - k), square);
+      for (int64_t j = 0; j < height; j++) {
+        T* to = out + (i + j) * ld + k;
+        if constexpr (std::is_same_v<T, float>) {
+          std::memcpy(to, &square[j], sizeof(Lanes));
+        } else {
+          Bits bits = rounded(square[j]);
+          for (int64_t lane = 0; lane < SIDE; lane++) to[lane] = static_cast<uint16_t>(bits[lane] >> 16);
         }
       }
     }
   }
-  if constexpr (!std::is_same_v<T, float>) {
-    if (depth & 1) {
-      for (int64_t i = 0; i < rows; i++) out[i * ld + depth] = 0;
-    }
-  }
 }
+
+// ---- products
 
 void call(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldc, bool add, const float* a, const float* b,
           float* c) {
@@ -122,25 +164,28 @@ void call(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldc, bool add, c
                               reinterpret_cast<const bf16*>(b), c, true);
 }
 
+// Packs the right matrix, depth x columns: panels of 64 columns, in bfloat16 with the rows 2k and 2k + 1 interleaved.
 template <class T>
 void pack(int64_t depth, int64_t columns, const float* b, int64_t row_stride, int64_t column_stride, T* out) {
-  constexpr bool pairs = !std::is_same_v<T, float>;  // bfloat16: two rows interleaved
+  constexpr bool pairs = !std::is_same_v<T, float>;
   int64_t high = pairs ? even(depth) : depth;
   at::parallel_for(0, panels(columns), 1, [&](int64_t first, int64_t last) {
+    Lanes square[SIDE];
     for (int64_t p = first; p < last; p++) {
       T* panel = out + p * high * PANEL;
-      int64_t width = std::min(PANEL, columns - p * PANEL);
-      const float* from = b + p * PANEL * column_stride;
-      if (width < PANEL || high != depth) std::memset(panel, 0, sizeof(T) * high * PANEL);
-      for (int64_t k0 = 0; k0 < depth; k0 += 16) {
-        int64_t k1 = std::min(k0 + 16, depth);
-        for (int64_t j0 = 0; j0 < width; j0 += 16) {
-          int64_t j1 = std::min(j0 + 16, width);
-          for (int64_t k = k0; k < k1; k++) {
-            for (int64_t j = j0; j < j1; j++) {
-              float x = from[k * row_stride + j * column_stride];
-              if constexpr (pairs) panel[(k / 2) * 2 * PANEL + 2 * j + (k & 1)] = rounded(x);
-              else panel[k * PANEL + j] = x;
+      for (int64_t k = 0; k < depth; k += SIDE) {
+        for (int64_t j = 0; j < PANEL; j += SIDE) {
+          int64_t column = p * PANEL + j;
+          int64_t lanes = std::clamp<int64_t>(columns - column, 0, SIDE);
+          read_square(b + k * row_stride + column * column_stride, row_stride, column_stride,
+                      std::min(SIDE, depth - k), lanes, square);
+          for (int64_t i = 0; i < std::min(SIDE, high - k); i += pairs ? 2 : 1) {
+            T* to = panel + (k + i) * PANEL + (pairs ? 2 * j : j);
+            if constexpr (pairs) {
+              Bits both = rounded(square[i]) >> 16 | rounded(square[i + 1]);
+              std::memcpy(to, &both, sizeof both);
+            } else {
+              std::memcpy(to, &square[i], sizeof(Lanes));
             }
           }
         }
@@ -168,9 +213,9 @@ void multiply(int64_t rows, int64_t columns, int64_t depth, const float* a, int6
         const T* left;
         if constexpr (as_is) left = block;
         if (!as_is || column_stride != 1) {
-          lda = as_is ? d : even(d);
-          copy.resize(BLOCK * DEPTH);
-          copy_block(block, row_stride, column_stride, m, d, copy.data(), lda);
+          lda = (d + SIDE - 1) / SIDE * SIDE + 2 * SIDE;  // rows a power of two apart would share their cache lines
+          copy.resize(BLOCK * (DEPTH + 2 * SIDE));
+          copy_rows(block, row_stride, column_stride, m, d, copy.data(), lda);
           left = copy.data();
         }
         for (int64_t p = p0; p < p1; p++) {
