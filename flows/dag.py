@@ -59,6 +59,7 @@ class Stage:
 
 _TEXT = ("pyarrow",)
 _SHARDS = ("rnnsearch.flows.shards", "rnnsearch.storage.parquet")  # names, order and bytes of every shard
+_KERNELS = "model/kernels/kernels.cpp"  # sums in another order differ in their last bits
 
 
 def build(settings: Settings) -> tuple[Stage, ...]:
@@ -163,7 +164,6 @@ def _clean_text(settings: Settings) -> Iterator[Stage]:
         "leakage",
         ("evaluation_sentences", "gather_sentences"),
         sharded={"pairs": evaluation},
-        config=sections(settings.leakage),
     )
     yield _map(
         "gate",
@@ -284,7 +284,7 @@ def _system(settings: Settings, name: str, system: SystemConfig) -> Iterator[Sta
         outputs=("model", "state", "curve"),
         whole=whole,
         config=sections(system.network, system.train),
-        roots=("rnnsearch.flows.training:train_worker", "rnnsearch.pipeline.encode:encode_shard"),
+        roots=("rnnsearch.flows.training:train_worker", "rnnsearch.flows.train_stage:encode_dev", _KERNELS),
         libraries=("torch", "numpy", "pyarrow"),
     )
     test = Ref("tokenize/test", "pairs")
@@ -297,7 +297,7 @@ def _system(settings: Settings, name: str, system: SystemConfig) -> Iterator[Sta
             sharded={"tokens": (test,)},
             whole={"model": (Ref(f"train/{name}", "model"),), **_shortlists()},
             config=sections(settings.search.model_copy(update={"unknown": unknown, "n_best": 1})),
-            roots=("rnnsearch.flows.translate:translate_shard", *_SHARDS),
+            roots=("rnnsearch.flows.translate:translate_shard", _KERNELS, *_SHARDS),
             libraries=("torch", "numpy", "pyarrow"),
         )
     yield _fold(

@@ -18,6 +18,9 @@ Outputs = Mapping[str, Digest]
 
 PYTHON = ".".join(platform.python_version_tuple()[:2])
 
+_MACHINERY = ("rnnsearch.storage.store",)
+"""Where bytes lie and how they are found again decides none of them; `storage.parquet`, which does, is a root."""
+
 
 class Finding(NamedTuple):
     """What the ledger says of a recipe: an attempt that can be used, or the reasons why there is none."""
@@ -52,8 +55,9 @@ def _content(stage: Stage) -> Mapping[str, Digest]:
 
 @functools.cache
 def code_of(roots: tuple[str, ...]) -> CodeDigest:
-    """The digest of all code that these roots reach inside this package."""
-    return code_digest(roots)
+    """The digest of all code that these roots reach inside this package, and of the data files among them."""
+    files = [root for root in roots if "/" in root]
+    return code_digest([root for root in roots if root not in files], files, outside=_MACHINERY)
 
 
 def libraries_of(stage: Stage) -> Mapping[str, str]:
