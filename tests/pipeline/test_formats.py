@@ -99,6 +99,11 @@ def test_a_last_line_needs_no_line_end(tmp_path: Path) -> None:
     assert sides(path, PLAIN) == [("a", "c"), ("b", "d")]
 
 
+def test_a_line_is_taken_as_it_stands(tmp_path: Path) -> None:
+    path = folder(tmp_path, {"x/t.en": b" a \r\n", "x/t.fr": "\ufeffb\t\n".encode()})
+    assert sides(path, PLAIN) == [(" a \r", "\ufeffb\t")]
+
+
 def test_empty_files_are_a_corpus_of_no_pairs(tmp_path: Path) -> None:
     assert sides(folder(tmp_path, {"x/t.en": b"", "x/t.fr": b""}), PLAIN) == []
 

@@ -71,7 +71,7 @@ def random_texts(count: int, seed: int) -> list[str]:
         "'s",
         "l'",
     ]
-    pieces += ["`", '"', "(", ")", "«", "»", "’", "-", "--", "&", "|", "<", "[", "]", "etc.", "A.B.", "DOT"]
+    pieces += ["`", '"', "(", ")", "«", "»", "’", "-", "--", "&", "|", "<", "[", "]", "etc.", "A.B.", "pp.", "DOT"]
     draw = random.Random(seed)
     texts = []
     for _ in range(count):
@@ -80,7 +80,7 @@ def random_texts(count: int, seed: int) -> list[str]:
     return [" ".join(text.split()) for text in texts]
 
 
-@pytest.mark.parametrize("language", ["en", "fr", "de"])
+@pytest.mark.parametrize("language", ["en", "fr", "de", "it"])
 def test_remembering_changes_no_token_of_sacremoses(language: str) -> None:
     ours, theirs = Tokenizer(language), MosesTokenizer(language)
     linked = ["a ' '5 b", "x' '5", "5' '5' '", "' ' ' '5"]  # a rule reaches over a space
