@@ -123,7 +123,7 @@ def translate(
         typer.Option(help="`copy`, or a file of `word TAB translation` lines, by strongest alignment."),
     ] = None,
     serve: Annotated[bool, typer.Option("--serve", help="Serve a page on this machine instead.")] = False,
-    port: Annotated[int, typer.Option(help="Of the page.")] = 8000,
+    port: Annotated[int, typer.Option(help="Of the page.")] = 8017,
 ) -> None:
     """Translate lines of text: one line out for each line in, in order."""
     from rnnsearch.flows.command_translate import Wish, translate_lines  # noqa: PLC0415
