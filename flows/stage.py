@@ -237,7 +237,7 @@ def _known_shard(store: Store, recipe: Recipe) -> Mapping[str, FileEntry] | None
     for attempt in reversed(store.shards.attempts(recipe.key, recipe.stage)):
         sizes = {name: store.blobs.size(digest) for name, digest in attempt.outputs.items()}
         for digest in attempt.outputs.values():
-            store.blobs.pin(digest, "blob")
+            store.pins.pin(digest, "blob")
         if all(store.blobs.intact(digest) for digest in attempt.outputs.values()):
             return {
                 name: FileEntry("", digest, sizes[name] or 0, attempt.rows[name])
