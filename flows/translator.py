@@ -100,6 +100,11 @@ class Translator:
             ) from error
         return cls(folder, source, target, described.text, described.name)
 
+    @property
+    def attends(self) -> bool:
+        """Whether the model looks at single source words; RNNencdec does not."""
+        return load(self._model, "float32").config.kind != "rnnencdec"
+
     def translate(
         self,
         lines: Iterable[str],
@@ -117,7 +122,7 @@ class Translator:
         is asked of a model without attention. `before_step` as in `beam_search`.
         """
         network = load(self._model, search.precision)
-        if replace is not None and network.config.kind == "rnnencdec":
+        if replace is not None and not self.attends:
             raise TranslateError(
                 "RNNencdec looks at no source word, so its unknown words cannot be replaced; "
                 "use a model with attention, or leave them"
