@@ -41,8 +41,8 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
         for parameter in network.parameters():
             parameter.copy_(
                 torch.randn(parameter.shape, generator=generator) * 1.5 / parameter.shape[-1] ** 0.5
-        network.readout.b_out[EOS] -= 6.0
             )
+        network.readout.b_out[EOS] -= 6.0
     folder = tmp_path_factory.mktemp("trained") / "model"
     write_model(folder, config, (len(SOURCE) + 2, len(TARGET) + 2), dict(network.state_dict()), None)
     shortlists = [pa.table({"word": words}, schema=SHORTLIST) for words in (SOURCE, TARGET)]
