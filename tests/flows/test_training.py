@@ -202,6 +202,23 @@ def test_trap_21_a_training_stopped_inside_a_window_goes_on_bit_for_bit(
     assert _artifacts(rerun) == _artifacts(straight)
 
 
+def test_the_best_parameters_of_before_a_stop_are_kept(job: TrainingJob) -> None:
+    worsening = {"learning_rate": 1.0, "evaluate_every": 1}
+    straight = _elsewhere(job, "straight", train=worsening)
+    _train(straight)
+    best = read_checkpoint(straight.finished / "state").facts["best"]["update"]
+    assert best < 6
+    first = _elsewhere(job, "first", train=worsening)
+    _train(first, 2, stop=_stop_at(6))
+    second = _elsewhere(job, "second", train=worsening, earlier=[first.workdir])
+    _train(second, 2)
+    network = load_network(second.finished / "model", "best")
+    expected = read_checkpoint(first.checkpoints / "update-000000006").best
+    assert expected is not None
+    for name, parameter in network.named_parameters():
+        assert torch.equal(parameter, expected[name])
+
+
 def test_a_crash_between_checkpoints_goes_on_from_the_one_before(
     job: TrainingJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:

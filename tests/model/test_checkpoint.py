@@ -117,6 +117,9 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "a flipped bit in the accumulators": lambda place: _flip(place / "optimizer.safetensors"),
     "a flipped bit in the progress": lambda place: _flip(place / "progress.json"),
     "a cut file": lambda place: os.truncate(place / "optimizer.safetensors", 100),
+    "a changed count in the progress": lambda place: (place / "progress.json").write_text(
+        (place / "progress.json").read_text().replace('"skipped":0', '"skipped":1')
+    ),
     "an empty progress": lambda place: os.truncate(place / "progress.json", 0),
     "no progress": lambda place: (place / "progress.json").unlink(),
     "no best": lambda place: (place / "best.safetensors").unlink(),
