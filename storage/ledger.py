@@ -5,6 +5,7 @@ of another key stands for this one), or takes an earlier one back. The same clas
 outputs are blobs and not artifacts, under another folder that fans out by the key's first two digits.
 """
 
+import contextlib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from urllib.parse import quote, unquote
 
 from rnnsearch.storage.backends import Backend
 from rnnsearch.storage.digests import Digest, canonical_json, hash_bytes, is_digest
-from rnnsearch.storage.errors import DamagedError, StoreError
+from rnnsearch.storage.errors import DamagedError, MissingError, StoreError
 from rnnsearch.storage.recipes import Recipe, parse_recipe
 from rnnsearch.storage.records import is_sealed, seal, unseal
 
@@ -200,9 +201,7 @@ class Ledger:
     def _append(self, attempt: Attempt) -> Attempt:
         folder = self._key_folder(attempt.stage, attempt.key)
         data = canonical_json(attempt.recipe.to_json())
-        name = f"{folder}/{_RECIPE}"
-        if not self._backend.create_exclusive(name, data) and self._backend.read(name) != data:
-            self._backend.put(name, data)  # it was damaged: the key says what it must be
+        self._write_recipe(f"{folder}/{_RECIPE}", data)
         body = {
             "kind": "attempt",
             "outputs": attempt.outputs,
@@ -215,6 +214,13 @@ class Ledger:
             "adopted": None if attempt.adopted is None else attempt.adopted._asdict(),
         }
         return replace(attempt, number=self._append_record(attempt.stage, attempt.key, body), withdrawn=None)
+
+    def _write_recipe(self, name: str, data: bytes) -> None:
+        while not self._backend.create_exclusive(name, data):
+            with contextlib.suppress(MissingError):  # gc took it away just now
+                if self._backend.read(name) != data:
+                    self._backend.put(name, data)  # it was damaged: the key says what it must be
+                return
 
     def _append_record(self, stage: str, key: Digest, body: Mapping[str, Any]) -> int:
         folder = self._key_folder(stage, key)
