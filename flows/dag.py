@@ -57,7 +57,7 @@ class Stage:
         return tuple(dict.fromkeys(ref.stage for _, ref in self.inputs()))
 
 
-_TEXT = ("pyarrow",)
+_TEXT = ("pyarrow", "numpy")
 _SHARDS = ("rnnsearch.flows.shards", "rnnsearch.storage.parquet")  # names, order and bytes of every shard
 _KERNELS = "model/kernels/kernels.cpp"  # sums in another order differ in their last bits
 
@@ -219,7 +219,7 @@ def _selection(settings: Settings) -> Iterator[Stage]:
         whole=in_domain | {"sample": (Ref("selection-sample", "sample"),)} | vocabulary,
         config=models,
         roots=("rnnsearch.flows.run_stages:language_models",),
-        libraries=(*_TEXT, "numpy"),
+        libraries=_TEXT,
     )
     yield _map(
         "score",
@@ -227,7 +227,7 @@ def _selection(settings: Settings) -> Iterator[Stage]:
         "selection:score_shard",
         sharded=pool,
         whole={"models": (Ref("language-models", "models"),)} | vocabulary,
-        libraries=("ufal-kenlm", "numpy"),
+        libraries=("ufal-kenlm",),
     )
     yield _fold(
         "threshold",
@@ -262,7 +262,7 @@ def _examples(settings: Settings, words: int, training: Ref) -> Iterator[Stage]:
         whole={"examples": (Ref(f"encode/{words}", "kept"),)},
         config=sections(encode),
         roots=("rnnsearch.flows.run_stages:order", *_SHARDS),
-        libraries=("pyarrow", "numpy"),
+        libraries=_TEXT,
     )
 
 
@@ -285,7 +285,7 @@ def _system(settings: Settings, name: str, system: SystemConfig) -> Iterator[Sta
         whole=whole,
         config=sections(system.network, system.train),
         roots=("rnnsearch.flows.training:train_worker", "rnnsearch.flows.train_stage:encode_dev", _KERNELS),
-        libraries=("torch", "numpy", "pyarrow"),
+        libraries=(*_TEXT, "torch", "safetensors"),
     )
     test = Ref("tokenize/test", "pairs")
     for policy in ("all", "no-unk"):
@@ -298,7 +298,7 @@ def _system(settings: Settings, name: str, system: SystemConfig) -> Iterator[Sta
             whole={"model": (Ref(f"train/{name}", "model"),), **_shortlists()},
             config=sections(settings.search.model_copy(update={"unknown": unknown, "n_best": 1})),
             roots=("rnnsearch.flows.translate:translate_shard", _KERNELS, *_SHARDS),
-            libraries=("torch", "numpy", "pyarrow"),
+            libraries=(*_TEXT, "torch"),
         )
     yield _fold(
         f"evaluate/{name}",
@@ -313,7 +313,7 @@ def _system(settings: Settings, name: str, system: SystemConfig) -> Iterator[Sta
         },
         whole=_shortlists(),
         config=sections(settings.evaluate, settings.search, settings.tokenize),
-        libraries=("sacrebleu", "sacremoses", "numpy"),
+        libraries=("sacrebleu", "sacremoses"),
     )
 
 
