@@ -27,7 +27,7 @@ lint: $(VENV)/.installed-dev ## linters, types, contracts
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.installed-dev ## print measurements
-	$(BIN)/python -m pytest -m bench -s
+	@for each in tests/bench/*.py; do echo "== $$each"; $(BIN)/python $$each || exit 1; done
 
 chaos: $(VENV)/.installed-dev ## the long sweeps: kill and break things everywhere
 	$(BIN)/python -m pytest -m chaos
