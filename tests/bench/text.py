@@ -1,8 +1,8 @@
 """How fast the text stages are, each on one processor, and the tokeniser beside sacremoses itself.
 
-    python tests/bench/text.py SOURCE TARGET [--rows 4096]
+    python tests/bench/text.py [SOURCE TARGET] [--rows 4096]
 
-SOURCE and TARGET are two files of one sentence a line, perhaps gzipped. Prints pairs per second of processor time.
+SOURCE and TARGET are two files of one sentence a line, perhaps gzipped; the smoke profile's without them. Prints pairs per second of processor time.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from sacremoses import MosesTokenizer
 
+from rnnsearch.flows.settings import PROFILES
 from rnnsearch.pipeline import batches, clean, duplicates, encode, leakage, order, shortlist, tokenization
 from rnnsearch.pipeline.config import (
     CleanConfig,
@@ -49,8 +50,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("source", type=Path)
-    parser.add_argument("target", type=Path)
+    parser.add_argument("source", type=Path, nargs="?", default=PROFILES / "smoke.en")
+    parser.add_argument("target", type=Path, nargs="?", default=PROFILES / "smoke.fr")
     parser.add_argument("--rows", type=int, default=4096, help="rows of a shard")
     given = parser.parse_args()
 
