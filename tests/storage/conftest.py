@@ -1,6 +1,8 @@
 """What the tests of the store share."""
 
+import os
 import secrets
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,17 @@ RecipeMaker = Callable[..., Recipe]
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store.open(tmp_path / "store")
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one, for tests that would flush to the disk a thousand times."""
+    shared = Path("/dev/shm")
+    if not os.access(shared, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=shared) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture
