@@ -2,7 +2,8 @@
 
     python tests/bench/text.py [SOURCE TARGET] [--rows 4096]
 
-SOURCE and TARGET are two files of one sentence a line, perhaps gzipped; the smoke profile's without them. Prints pairs per second of processor time.
+SOURCE and TARGET are two files of one sentence a line, perhaps gzipped; without them the smoke profile's.
+ Prints pairs per second of processor time.
 """
 
 import argparse
