@@ -1,18 +1,24 @@
 """The soft search over the source sentence (App. A.1.2), and dot attention beside it.
 
-Shapes: B sentences, k hypotheses of each, S source positions, N = n units of the decoder,
-A = n' alignment units, H the size of an annotation.
+Shapes: B sentences, S source and T target positions, N = n units of the decoder, A = n' alignment units,
+H the size of an annotation.
 """
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
+
+from rnnsearch.model.affine import affine
+from rnnsearch.model.kernels import Kernels, Precision
 
 
 class Alignment(nn.Module):
     """Additive attention.
 
-    e_ij = v_a . tanh(W_a s_{i-1} + U_a h_j)     App. A.1.2
+    e_ij     = v_a . tanh(W_a s_{i-1} + U_a h_j)     App. A.1.2
+    alpha_ij = exp(e_ij) / sum_k exp(e_ik)           Eq. 6
+    c_i      = sum_j alpha_ij h_j                    Eq. 5
+
+    Only the next state gives the next query, so the sums are made step by step: `decoder.search_softly`.
     """
 
     def __init__(self, units: int, annotation: int, alignment_units: int, *, bias: bool = True) -> None:
@@ -23,14 +29,9 @@ class Alignment(nn.Module):
         self.va = nn.Parameter(torch.zeros(alignment_units))
         self.ba = nn.Parameter(torch.zeros(alignment_units)) if bias else None
 
-    def keys(self, annotations: Tensor) -> Tensor:
-        """Return U_a h_j + b_a, (…, A): it does not depend on i, so it is made once per sentence."""
-        return functional.linear(annotations, self.Ua, self.ba)
-
-    def forward(self, state_BKN: Tensor, keys_BSA: Tensor, mask_BS: Tensor) -> Tensor:
-        """Return alpha, (B, k, S), exactly 0 where `mask_BS` is false."""
-        query_BKA = functional.linear(state_BKN, self.Wa)
-        return masked_softmax(torch.tanh(query_BKA.unsqueeze(2) + keys_BSA.unsqueeze(1)) @ self.va, mask_BS)
+    def keys(self, kernels: Kernels, precision: Precision, annotations_SBH: Tensor) -> Tensor:
+        """Return U_a h_j + b_a, (S, B, A): it does not depend on i, so it is made once per sentence."""
+        return affine(kernels, precision, self.ba, annotations_SBH, self.Ua)
 
 
 class DotAlignment(nn.Module):
@@ -41,17 +42,25 @@ class DotAlignment(nn.Module):
         super().__init__()
         self.P = nn.Parameter(torch.zeros(units, annotation))
 
-    def keys(self, annotations: Tensor) -> Tensor:
-        """Return P h_j, (…, N), once per sentence."""
-        return functional.linear(annotations, self.P)
+    def keys(self, kernels: Kernels, precision: Precision, annotations_SBH: Tensor) -> Tensor:
+        """Return P h_j, (S, B, N), once per sentence."""
+        return affine(kernels, precision, None, annotations_SBH, self.P)
 
-    def forward(self, state_BKN: Tensor, keys_BSN: Tensor, mask_BS: Tensor) -> Tensor:
-        """Return alpha, (B, k, S), exactly 0 where `mask_BS` is false."""
-        return masked_softmax(state_BKN @ keys_BSN.transpose(1, 2), mask_BS)
+    def forward(
+        self, states_TBN: Tensor, keys_SBN: Tensor, annotations_SBH: Tensor, mask_SB: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the contexts, (T, B, H), and alphas, (T, B, S), of all states at once: none waits for another."""
+        scores_BTS = torch.einsum("tbn,sbn->bts", states_TBN, keys_SBN)
+        alphas_BTS = masked_softmax(scores_BTS, mask_SB.t())
+        contexts_TBH = torch.einsum("bts,sbh->tbh", alphas_BTS, annotations_SBH)
+        return contexts_TBH, alphas_BTS.transpose(0, 1)
 
 
-def masked_softmax(scores_BKS: Tensor, mask_BS: Tensor) -> Tensor:
-    """Return alpha, (B, k, S), Eq. 6: exactly 0 where `mask_BS` is false, all 0 if it is false throughout."""
-    mask_B1S = mask_BS.unsqueeze(1)
-    alpha_BKS = scores_BKS.masked_fill(~mask_B1S, -torch.inf).softmax(dim=-1)
-    return torch.where(mask_B1S, alpha_BKS, 0.0)
+def masked_softmax(scores_BTS: Tensor, mask_BS: Tensor) -> Tensor:
+    """Return alpha, Eq. 6: exactly 0 where `mask_BS` is false, also where that leaves a sentence nothing."""
+    mask_B1S = mask_BS[:, None]
+    lowest = torch.finfo(
+        scores_BTS.dtype
+    ).min  # not minus infinity: of nothing but that, softmax has no gradient
+    alphas_BTS = scores_BTS.masked_fill(~mask_B1S, lowest).softmax(dim=2)
+    return torch.where(mask_B1S, alphas_BTS, 0.0)

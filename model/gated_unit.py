@@ -42,19 +42,6 @@ class GatedUnit(nn.Module):
         """The biases of all three, (G,)."""
         return functional.pad(self.b, (0, 3 * self.units - len(self.b)))
 
-    def project(self, inputs: Tensor) -> Tensor:
-        """Return W x + b, (…, G): the part that does not depend on the state."""
-        return functional.linear(inputs, self.W, self.bias)
-
-    def step(self, projected: Tensor, state: Tensor, context: Tensor | None = None) -> Tensor:
-        """Return the next state, (…, N), from what `project` returned, the state and the context (…, H)."""
-        if self.C is not None and context is not None:
-            projected = projected + functional.linear(context, self.C)
-        candidate, gates = torch.tensor_split(projected, (self.units,), dim=-1)
-        update, reset = torch.sigmoid(gates + functional.linear(state, self.U[self.units :])).chunk(2, dim=-1)
-        candidate = torch.tanh(candidate + functional.linear(reset * state, self.U[: self.units]))
-        return state + update * (candidate - state)
-
     def scan(
         self,
         kernels: Kernels,

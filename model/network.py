@@ -1,8 +1,8 @@
 # ruff: noqa: N815 - shape suffixes are capitals
 """RNNsearch, RNNencdec and a dot-attention network of the same parts.
 
-Shapes: B sentences, k hypotheses of each, S source and T target positions, N = n units, M = m embedding,
-A = n' alignment units, H the size of an annotation (2n; n for RNNencdec), K target words.
+Shapes: B sentences, S source and T target positions, N = n units, M = m embedding,
+H the size of an annotation (2n; n for RNNencdec), R target words that are not padding, L features of each.
 """
 
 from typing import NamedTuple
@@ -23,44 +23,6 @@ from rnnsearch.model.loss import WordLoss, word_loss
 from rnnsearch.model.readout import Readout
 
 NO_WORD = -1  # y_0: there is no start symbol, the first word is predicted from a zero vector (PAPER 1.2)
-
-
-class Memory(NamedTuple):
-    """All that the decoder needs of B source sentences, made once per sentence."""
-
-    annotations_BSH: Tensor
-    keys_BSA: Tensor | None  # U_a h_j or P h_j; None for RNNencdec
-    mask_BS: Tensor  # bool
-    context_BH: Tensor | None  # RNNencdec's one context for every step; None for the others
-    initial_BN: Tensor  # s_0
-
-    def select(self, sentences: Tensor) -> "Memory":
-        """Return the memory of these sentences (int64 indices), in this order."""
-        keys_BSA = None if self.keys_BSA is None else self.keys_BSA.index_select(0, sentences)
-        context_BH = None if self.context_BH is None else self.context_BH.index_select(0, sentences)
-        annotations_BSH, mask_BS, initial_BN = (
-            part.index_select(0, sentences) for part in (self.annotations_BSH, self.mask_BS, self.initial_BN)
-        )
-        return Memory(annotations_BSH, keys_BSA, mask_BS, context_BH, initial_BN)
-
-
-class Carry(NamedTuple):
-    """What a hypothesis takes along from `predict` to `advance`, once its next word is chosen."""
-
-    state_BKN: Tensor  # s_i; in the order groundhog s_{i-1}, since its update waits for the word
-    context_BKH: Tensor
-
-    def select(self, parents_BJ: Tensor) -> "Carry":
-        """Return the carry of these hypotheses: `parents_BJ` (int64) points into the k of each sentence."""
-        return Carry(*(part.gather(1, parents_BJ[..., None].expand(-1, -1, part.shape[-1])) for part in self))
-
-
-class Prediction(NamedTuple):
-    """One step of the decoder for k hypotheses of each sentence."""
-
-    logits_BKV: Tensor  # not normalised: log p is this minus its logsumexp
-    alphas_BKS: Tensor | None  # None for RNNencdec
-    carry: Carry
 
 
 class Scores(NamedTuple):
@@ -106,50 +68,6 @@ class Network(nn.Module):
         self.bs = nn.Parameter(torch.zeros(n))
         self.readout = Readout(n, m, annotation, config.maxout_units, target_size, rank=config.output_rank)
 
-    def encode(self, source_SB: Tensor, source_mask_SB: Tensor) -> Memory:
-        """Read the source sentences."""
-        annotations_SBH = self.encoder(self._kernels(), self._precision(), source_SB, source_mask_SB)
-        annotations_BSH = annotations_SBH.transpose(0, 1).contiguous()
-        if self.alignment is None:
-            context_BH = annotations_BSH[:, -1]
-            summary_BN, keys_BSA = context_BH, None
-        else:
-            context_BH = None
-            summary_BN, keys_BSA = (
-                annotations_BSH[:, 0, self.config.units :],
-                self.alignment.keys(annotations_BSH),
-            )
-        initial_BN = torch.tanh(functional.linear(summary_BN, self.Ws, self.bs))
-        return Memory(annotations_BSH, keys_BSA, source_mask_SB.t(), context_BH, initial_BN)
-
-    def start(self, memory: Memory) -> Tensor:
-        """Return the state before the first word, (B, 1, N): one hypothesis a sentence."""
-        return memory.initial_BN.unsqueeze(1)
-
-    def predict(self, memory: Memory, state_BKN: Tensor, previous_BK: Tensor) -> Prediction:
-        """Weigh every word as the next of each hypothesis; before the first, `previous_BK` is `NO_WORD`."""
-        order = self.config.decoder_order
-        embedding_BKM = self._embed(previous_BK)
-        if self.config.kind == "luong":
-            state_BKN = self.dec.step(self.dec.project(embedding_BKM), state_BKN)
-        alphas_BKS, context_BKH = self._attend(memory, state_BKN)
-        read_BKN = state_BKN
-        if self.config.kind != "luong" and order != "groundhog":
-            state_BKN = self.dec.step(self.dec.project(embedding_BKM), state_BKN, context_BKH)
-            if order == "main":
-                read_BKN = state_BKN
-        features_BKL = self.readout.features(
-            self._kernels(), self._precision(), read_BKN, embedding_BKM, context_BKH
-        )
-        logits_BKV = functional.linear(features_BKL, self.readout.output, self.readout.b_out)
-        return Prediction(logits_BKV, alphas_BKS, Carry(state_BKN, context_BKH))
-
-    def advance(self, carry: Carry, word_BK: Tensor) -> Tensor:
-        """Return the states after `word_BK`, (B, k, N), from the carry of the hypotheses that it extends."""
-        if self.config.kind == "luong" or self.config.decoder_order != "groundhog":
-            return carry.state_BKN
-        return self.dec.step(self.dec.project(self._embed(word_BK)), carry.state_BKN, carry.context_BKH)
-
     def scores(self, batch: Batch) -> Scores:
         """Return what the network makes of each target word, given those before it; without gradient."""
         with torch.no_grad():
@@ -191,7 +109,7 @@ class Network(nn.Module):
         inputs_TBM = embedding_TBM if late else previous_TBM
         mask_TB = batch.target_mask_TB.contiguous()
         if isinstance(self.alignment, Alignment):
-            keys_SBA = affine(kernels, precision, self.alignment.ba, annotations_SBH, self.alignment.Ua)
+            keys_SBA = self.alignment.keys(kernels, precision, annotations_SBH)
             searched = search_softly(
                 kernels, precision, self.dec, self.alignment, inputs_TBM, mask_TB, initial_BN, keys_SBA,
                 annotations_SBH, batch.source_mask_SB,
@@ -203,12 +121,9 @@ class Network(nn.Module):
         if self.alignment is None:
             contexts_TBH = summary_BN.expand(len(mask_TB), -1, -1)
             return _Taught(states_TBN, contexts_TBH, None, previous_TBM, annotations_SBH)
-        keys_SBN = affine(kernels, precision, None, annotations_SBH, self.alignment.P)
-        alphas_BTS = self.alignment(
-            moved_TBN.transpose(0, 1), keys_SBN.transpose(0, 1), batch.source_mask_SB.t()
-        )
-        contexts_TBH = (alphas_BTS @ annotations_SBH.transpose(0, 1)).transpose(0, 1)
-        return _Taught(states_TBN, contexts_TBH, alphas_BTS.transpose(0, 1), previous_TBM, annotations_SBH)
+        keys_SBN = self.alignment.keys(kernels, precision, annotations_SBH)
+        contexts_TBH, alphas_TBS = self.alignment(moved_TBN, keys_SBN, annotations_SBH, batch.source_mask_SB)
+        return _Taught(states_TBN, contexts_TBH, alphas_TBS, previous_TBM, annotations_SBH)
 
     def _word_loss(self, kernels: Kernels, precision: Precision, batch: Batch, taught: "_Taught") -> WordLoss:
         """Weigh the words that are not padding."""
@@ -225,17 +140,3 @@ class Network(nn.Module):
         )
         words_R = batch.target_TB.flatten().index_select(0, rows)
         return word_loss(kernels, precision, features_RL, self.readout.output, self.readout.b_out, words_R)
-
-    def _embed(self, word_BK: Tensor) -> Tensor:
-        embedding_BKM = functional.embedding(word_BK.clamp(min=0), self.E_trg) + self.b_emb_trg
-        return torch.where((word_BK == NO_WORD)[..., None], 0.0, embedding_BKM)
-
-    def _attend(self, memory: Memory, state_BKN: Tensor) -> tuple[Tensor | None, Tensor]:
-        if self.alignment is None or memory.keys_BSA is None:
-            if memory.context_BH is None:
-                raise TypeError(
-                    "a memory without keys and without a context is of another network; encode again"
-                )
-            return None, memory.context_BH.unsqueeze(1).expand(-1, state_BKN.shape[1], -1)
-        alphas_BKS = self.alignment(state_BKN, memory.keys_BSA, memory.mask_BS)
-        return alphas_BKS, alphas_BKS @ memory.annotations_BSH
