@@ -83,7 +83,8 @@ def look_up(store: Store, recipe: Recipe, roots: tuple[str, ...], *, keep: bool 
             return Finding(None, ("gc removed its output",))
         hurt = [name for name, digest in last.outputs.items() if not store.intact(digest)]
         return Finding(None, tuple(f"output {name} is missing or damaged" for name in hurt))
-    nearest = nearest_recipe(recipe, store.ledger.recipes(recipe.stage))
+    others = [each for each in store.ledger.recipes(recipe.stage) if each.key != recipe.key]
+    nearest = nearest_recipe(recipe, others)
     if nearest is None:
         return Finding(None, ("it never ran in this store",))
     return Finding(None, tuple(_reasons(store, nearest, recipe, roots)))

@@ -1,0 +1,265 @@
+"""Recipes of stages, and what the ledger says of them: a hit that can be used, or the exact reasons for none."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rnnsearch.flows import recipe as recipes
+from rnnsearch.flows.dag import Ref, Stage
+from rnnsearch.flows.errors import UsageError
+from rnnsearch.flows.recipe import PYTHON, Finding, code_of, libraries_of, look_up, recipe_of
+from rnnsearch.storage.artifacts import FileEntry
+from rnnsearch.storage.digests import Digest, hash_bytes
+from rnnsearch.storage.ledger import Attempt
+from rnnsearch.storage.recipes import Recipe
+from rnnsearch.storage.store import Store
+
+STAGE = Stage(
+    name="tokenize/dev",
+    shape="map",
+    outputs=("pairs", "dropped"),
+    sharded={"pairs": (Ref("clean/dev", "kept"),)},
+    whole={"sentences": (Ref("leakage", "sentences"), Ref("leakage", "more"))},
+    config={"tokenize": {"escape": False, "limits": {"words": 50}}},
+    roots=("rnnsearch.pipeline.duplicates:pair_hashes",),
+    libraries=("pyarrow",),
+)
+UPSTREAM = {
+    "clean/dev": {"kept": hash_bytes(b"kept")},
+    "leakage": {"sentences": hash_bytes(b"sentences"), "more": hash_bytes(b"more")},
+}
+
+Recorder = Callable[..., Attempt]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.open(tmp_path / "store")
+
+
+@pytest.fixture
+def record(store: Store) -> Recorder:
+    """Makes an attempt of a recipe whose outputs hold the text given."""
+
+    def make(recipe: Recipe, text: str = "") -> Attempt:
+        outputs = {name: _artifact(store, f"{name}{text}") for name in STAGE.outputs}
+        store.put_code(code_of(STAGE.roots))
+        return store.ledger.record(recipe, outputs)
+
+    return make
+
+
+def _artifact(store: Store, text: str) -> Digest:
+    blob = store.put_bytes(text.encode())
+    return store.write_artifact([FileEntry("file", blob.digest, blob.size, None)]).digest
+
+
+def _file(store: Store, digest: Digest) -> Path:
+    path = store.backend.local_path(f"blobs/{digest[:2]}/{digest}")
+    assert path is not None
+    return path
+
+
+def _blob(store: Store, attempt: Attempt, output: str) -> Path:
+    (entry,) = store.read_artifact(attempt.outputs[output]).files
+    return _file(store, entry.digest)
+
+
+def _local(path: Path) -> Stage:
+    return replace(STAGE, local=path, sharded={}, whole={})
+
+
+def test_a_recipe_holds_the_digests_of_what_a_stage_takes_by_name_and_position() -> None:
+    recipe = recipe_of(STAGE, UPSTREAM)
+    assert recipe.inputs == {
+        "pairs": UPSTREAM["clean/dev"]["kept"],
+        "sentences[0]": UPSTREAM["leakage"]["sentences"],
+        "sentences[1]": UPSTREAM["leakage"]["more"],
+    }
+    assert recipe.stage == STAGE.name
+    assert recipe.config == STAGE.config
+    assert recipe.code == code_of(STAGE.roots).digest
+    assert recipe.python == PYTHON
+    assert recipe.libraries == libraries_of(STAGE)
+    assert set(recipe.libraries) == {"pyarrow"}
+
+
+def test_the_key_depends_on_the_content_of_inputs_and_not_on_who_made_them() -> None:
+    renamed = replace(STAGE, sharded={"pairs": (Ref("holdout", "dev"),)})
+    same = {**UPSTREAM, "holdout": {"dev": UPSTREAM["clean/dev"]["kept"]}}
+    assert recipe_of(renamed, same).key == recipe_of(STAGE, UPSTREAM).key
+    other = {**UPSTREAM, "clean/dev": {"kept": hash_bytes(b"other")}}
+    assert recipe_of(STAGE, other).key != recipe_of(STAGE, UPSTREAM).key
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        replace(STAGE, config={"tokenize": {"escape": True, "limits": {"words": 50}}}),
+        replace(STAGE, roots=("rnnsearch.pipeline.duplicates:find_duplicates",)),
+        replace(STAGE, libraries=("pyarrow", "numpy")),
+        replace(STAGE, name="tokenize/test"),
+        replace(STAGE, whole={}),
+    ],
+    ids=["config", "code", "libraries", "name", "inputs"],
+)
+def test_whatever_decides_bytes_changes_the_key(stage: Stage) -> None:
+    assert recipe_of(stage, UPSTREAM).key != recipe_of(STAGE, UPSTREAM).key
+
+
+@pytest.mark.parametrize("change", ["python", "library"])
+def test_another_python_or_another_version_of_a_library_is_another_key(
+    monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    before = recipe_of(STAGE, UPSTREAM)
+    if change == "python":
+        monkeypatch.setattr(recipes, "PYTHON", "3.99")
+    else:
+        monkeypatch.setattr(recipes, "version", lambda name: f"{name} of tomorrow")
+    assert recipe_of(STAGE, UPSTREAM).key != before.key
+
+
+def test_the_content_of_a_file_outside_the_store_is_read_even_if_size_time_and_inode_stay(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "text.en"
+    path.write_text("one line\n")
+    state = path.stat()
+    before = recipe_of(_local(path), {})
+    with path.open("r+") as file:
+        file.write("two")
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    after = path.stat()
+    assert (after.st_size, after.st_mtime_ns, after.st_ino) == (
+        state.st_size,
+        state.st_mtime_ns,
+        state.st_ino,
+    )
+    assert recipe_of(_local(path), {}).key != before.key
+    path.write_text("one line\n")
+    assert recipe_of(_local(path), {}).key == before.key
+
+
+def test_a_file_that_is_gone_is_a_users_mistake_that_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"tokenize/dev: .*gone\.en cannot be read \(No such file"):
+        recipe_of(_local(tmp_path / "gone.en"), {})
+
+
+def test_a_stage_that_never_ran_says_so(store: Store) -> None:
+    assert look_up(store, recipe_of(STAGE, UPSTREAM), STAGE.roots) == Finding(
+        None, ("it never ran in this store",)
+    )
+
+
+def test_the_newest_attempt_whose_outputs_are_all_there_is_a_hit(store: Store, record: Recorder) -> None:
+    recipe = recipe_of(STAGE, UPSTREAM)
+    record(recipe, "first")
+    second = record(recipe, "second")
+    found = look_up(store, recipe, STAGE.roots)
+    assert found.attempt is not None
+    assert (found.attempt.number, found.attempt.outputs) == (2, second.outputs)
+    assert found.reasons == ()
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "flipped", "flipped, dates restored"])
+def test_an_attempt_with_a_damaged_blob_is_no_hit_and_the_output_is_named(
+    store: Store, record: Recorder, damage: str
+) -> None:
+    recipe = recipe_of(STAGE, UPSTREAM)
+    attempt = record(recipe)
+    path = _blob(store, attempt, "dropped")
+    state, data = path.stat(), path.read_bytes()
+    path.chmod(0o644)
+    if damage == "missing":
+        path.unlink()
+    elif damage == "truncated":
+        path.write_bytes(data[:-1])
+    else:
+        with path.open("r+b") as file:
+            file.write(bytes([data[0] ^ 1]))
+    if damage == "flipped, dates restored":
+        os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert look_up(store, recipe, STAGE.roots) == Finding(None, ("output dropped is missing or damaged",))
+
+
+def test_an_attempt_whose_manifest_is_gone_is_no_hit(store: Store, record: Recorder) -> None:
+    recipe = recipe_of(STAGE, UPSTREAM)
+    _file(store, record(recipe).outputs["pairs"]).unlink()
+    assert look_up(store, recipe, STAGE.roots).reasons == ("output pairs is missing or damaged",)
+
+
+def test_an_older_attempt_that_is_whole_stands_in_for_a_newer_one_that_is_not(
+    store: Store, record: Recorder
+) -> None:
+    recipe = recipe_of(STAGE, UPSTREAM)
+    first, second = record(recipe, "first"), record(recipe, "second")
+    _blob(store, second, "pairs").unlink()
+    found = look_up(store, recipe, STAGE.roots).attempt
+    assert found is not None
+    assert found.outputs == first.outputs
+
+
+def test_the_reasons_are_those_against_the_nearest_earlier_recipe_key_by_key(
+    store: Store, record: Recorder
+) -> None:
+    recipe = recipe_of(STAGE, UPSTREAM)
+    far = {"tokenize": {"escape": True, "limits": {"words": 10}}}
+    record(replace(recipe, config=far, inputs={}))
+    near: Mapping[str, object] = {"tokenize": {"escape": False, "limits": {"words": 40}}}
+    inputs = {**recipe.inputs, "pairs": hash_bytes(b"old")}
+    record(replace(recipe, config=near, inputs=inputs))
+    old, new = inputs["pairs"][:12], recipe.inputs["pairs"][:12]
+    assert look_up(store, recipe, STAGE.roots).reasons == (
+        "tokenize.limits.words 40 → 50",
+        f"input pairs {old} → {new}",
+    )
+
+
+def test_versions_that_changed_are_named_with_old_and_new(store: Store, record: Recorder) -> None:
+    recipe = recipe_of(STAGE, UPSTREAM)
+    record(replace(recipe, python="3.9", libraries={"pyarrow": "1.0", "numpy": "2.0"}))
+    assert look_up(store, recipe, STAGE.roots).reasons == (
+        f"Python 3.9 → {PYTHON}",
+        "numpy 2.0 → None",
+        f"pyarrow 1.0 → {recipe.libraries['pyarrow']}",
+    )
+
+
+def test_code_that_changed_is_named_by_module_and_function(store: Store, record: Recorder) -> None:
+    roots = ("rnnsearch.pipeline.duplicates:find_duplicates",)
+    before = recipe_of(STAGE, UPSTREAM)
+    record(before)
+    reasons = look_up(store, recipe_of(replace(STAGE, roots=roots), UPSTREAM), roots).reasons
+    module = "rnnsearch.pipeline.duplicates"
+    assert f"code {module}:pair_hashes is gone" in reasons
+    assert f"code {module}:find_duplicates is new" in reasons
+    assert f"code {module}:np changed" not in reasons
+    assert all(reason.startswith("code rnnsearch.") for reason in reasons)
+
+
+def test_code_whose_parts_were_lost_is_said_to_have_changed(store: Store, record: Recorder) -> None:
+    recipe = recipe_of(STAGE, UPSTREAM)
+    record(replace(recipe, code=hash_bytes(b"forgotten")))
+    assert look_up(store, recipe, STAGE.roots).reasons == ("its code changed",)
+
+
+def test_what_gc_collected_is_told_apart_from_damage(store: Store, record: Recorder) -> None:
+    recipe = recipe_of(STAGE, UPSTREAM)
+    attempt = record(recipe)
+    _blob(store, attempt, "pairs").unlink()
+    store.ledger.withdraw_collected(attempt)
+    assert look_up(store, recipe, STAGE.roots) == Finding(None, ("gc removed its output",))
+
+
+def test_an_adoption_is_a_hit_until_it_is_undone(store: Store, record: Recorder) -> None:
+    recipe = recipe_of(STAGE, UPSTREAM)
+    old = record(replace(recipe, python="3.9"))
+    store.ledger.adopt(recipe, old, "the same bytes")
+    found = look_up(store, recipe, STAGE.roots).attempt
+    assert found is not None
+    assert found.outputs == old.outputs
+    store.ledger.undo(recipe.key, recipe.stage)
+    assert look_up(store, recipe, STAGE.roots) == Finding(None, (f"Python 3.9 → {PYTHON}",))
