@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from rnnsearch.storage.artifacts import Artifact, FileEntry, make_manifest, parse_manifest
-from rnnsearch.storage.backends import TEMPORARY, Backend, LocalBackend
+from rnnsearch.storage.backends import TEMPORARY, Backend
 from rnnsearch.storage.blobs import Blob, Blobs
 from rnnsearch.storage.cache import move_folder, sweep_cache, temporary_path
 from rnnsearch.storage.code import CodeDigest
@@ -17,6 +17,7 @@ from rnnsearch.storage.digests import Digest, canonical_json, hash_file
 from rnnsearch.storage.errors import DamagedError, MissingError, StoreError, explained
 from rnnsearch.storage.leases import Leases
 from rnnsearch.storage.ledger import Ledger
+from rnnsearch.storage.local import LocalBackend
 from rnnsearch.storage.parquet import ROWS_PER_GROUP, read_table, write_table
 from rnnsearch.storage.pins import Pins
 from rnnsearch.storage.runs import Runs

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rnnsearch.storage.backends import Backend, LocalBackend, Versioned
+from rnnsearch.storage.backends import Backend, Versioned
 from rnnsearch.storage.digests import hash_bytes
 from rnnsearch.storage.errors import MissingError, StoreError, VanishedError
+from rnnsearch.storage.local import LocalBackend
 from rnnsearch.storage.processes import ProcessIdentity, current_process
 from rnnsearch.storage.s3 import S3Backend
 from rnnsearch.storage.store import Store, open_backend
