@@ -24,6 +24,7 @@ class Chart(NamedTuple):
     figure: Callable[[], Figure]  # drawn when asked for: Markdown needs only the words
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    evidence: tuple[str, ...] = ()  # the stages that the numbers come from
 
 
 def draw(report: ReportData) -> dict[str, Chart]:
@@ -130,6 +131,7 @@ def attention_entropy(report: ReportData) -> Chart | None:
         figure=lambda: lines(curves, x_label="target position", y_label="nats"),
         header=("system", *(f"at {k}" for k in _POSITIONS))[:reached],
         rows=tuple((*row, *("–",) * (reached - len(row))) for row in rows),
+        evidence=_stages("evaluate", [system for system in report.systems if system.attention]),
     )
 
 
@@ -182,6 +184,7 @@ def _bleu(
         figure=lambda: lines(curves, x_label=x_label, y_label="BLEU", ticks=names, top=None if high else 1),
         header=("system", *names),
         rows=tuple(rows),
+        evidence=_stages("evaluate", [system for _, system in shown]),
     )
 
 
@@ -298,25 +301,31 @@ def _curves(
 def waterfall(report: ReportData) -> Chart | None:
     """From raw pairs to training pairs."""
     table = flow_table(report.flows)
-    if not any(total for total in table.total):
+    if not any(table.total):
         return None
     corpora = [corpus for corpus, _ in table.rows]
-    rows = []
+    bars_, rows = [], []
     for column, step in enumerate(table.steps):
-        parts = [values[column] or 0 for _, values in table.rows]
-        total = table.total[column]
-        first = table.total[0]
+        cells = [left[column] for _, left in table.rows]
+        pairs = [None if cell is None else cell.pairs for cell in cells]
+        total, first = table.total[column], table.total[0]
         share = f" ({100 * total / first:.0f} %)" if total is not None and first else ""
-        rows.append(Bar(step, parts, f"{total:,}{share}" if total is not None else "not run"))
+        bars_.append(
+            Bar(
+                step, [count or 0 for count in pairs], f"{total:,}{share}" if total is not None else "not run"
+            )
+        )
+        rows.append((step, *map(_count, pairs), _count(total)))
     return Chart(
         name="waterfall",
         title="From raw pairs to training pairs",
-        caption="Pairs that were left after each step, by corpus, and the share of the raw pairs.",
-        figure=lambda: bars(rows, corpora, x_label="pairs"),
+        caption="Pairs that were left after each step, by corpus, and the share of the raw pairs. Each length limit "
+        "counts by itself.",
+        figure=lambda: bars(bars_, corpora, x_label="pairs"),
         header=("step", *corpora, "all"),
-        rows=tuple(
-            (step, *(_count(values[column]) for _, values in table.rows), _count(table.total[column]))
-            for column, step in enumerate(table.steps)
+        rows=tuple(rows),
+        evidence=tuple(
+            dict.fromkeys(step.evidence for flow in report.flows for step in flow.steps if step.evidence)
         ),
     )
 
@@ -379,7 +388,12 @@ def unknown_rates(report: ReportData) -> Chart | None:
         figure=lambda: bars(rows, ["[UNK]"], x_label="% of tokens"),
         header=("text", "% unknown"),
         rows=tuple((row.label, row.note) for row in rows),
+        evidence=_stages("evaluate", shown),
     )
+
+
+def _stages(kind: str, systems: Sequence[System]) -> tuple[str, ...]:
+    return tuple(f"{kind}/{system.name}" for system in systems)
 
 
 def _count(value: int | None) -> str:

@@ -274,11 +274,18 @@ def _data(report: ReportData) -> list[str]:
     )
     if not table.rows:
         return [f"{NOT_RUN}\n"]
+
+    def left_of(pairs: int | None) -> str:
+        return NOT_RUN if pairs is None else count(pairs)
+
     left = _table(
         ("corpus", *table.steps),
         [
-            (markdown_text(name), *(NOT_RUN if n is None else count(n) for n in pairs))
-            for name, pairs in (*table.rows, ("all", table.total))
+            *(
+                (markdown_text(name), *(left_of(cell.pairs if cell else None) for cell in cells))
+                for name, cells in table.rows
+            ),
+            ("all", *map(left_of, table.total)),
         ],
     )
     sets = _table(

@@ -6,6 +6,7 @@ from rnnsearch.flows.report.data import (
     Comparison,
     CorpusFlow,
     Evidence,
+    FlowStep,
     ReportData,
     SubsetScore,
     System,
@@ -49,7 +50,7 @@ class FlowTable(NamedTuple):
     """The ways of all corpora side by side: one row a corpus, one column a step, totals below."""
 
     steps: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[int | None, ...]], ...]
+    rows: tuple[tuple[str, tuple[FlowStep | None, ...]], ...]
     total: tuple[int | None, ...]
 
 
@@ -94,11 +95,12 @@ def flow_table(flows: tuple[CorpusFlow, ...]) -> FlowTable:
     steps = tuple(dict.fromkeys(step.name for flow in flows for step in flow.steps))
     rows = []
     for flow in flows:
-        left = {step.name: step.pairs for step in flow.steps}
+        left = {step.name: step for step in flow.steps}
         rows.append((flow.corpus, tuple(left.get(step) for step in steps)))
     total = []
     for column in range(len(steps)):
-        values = [row[1][column] for row in rows]
+        cells = [left[column] for _, left in rows]
+        values = [None if cell is None else cell.pairs for cell in cells]
         known = [value for value in values if value is not None]
         total.append(sum(known) if len(known) == len(values) else None)
     return FlowTable(steps, tuple(rows), tuple(total))
