@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -146,6 +146,20 @@ def translate(
         serve_page(wish, port)
     else:
         translate_lines(wish)
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(help="The folder to make; it must not be there.")],
+    store: StoreAt = STORE,
+    run: Annotated[str | None, typer.Option(help="A run; the last finished one by default.")] = None,
+    system: Annotated[str | None, typer.Option(help="A system of the run; its best one by default.")] = None,
+    as_: Annotated[Literal["model"], typer.Option("--as", help="What to write.")] = "model",
+) -> None:
+    """Write a trained system as a folder that `translate --model` loads without the store."""
+    from rnnsearch.flows.command_export import export_system  # noqa: PLC0415
+
+    export_system(store, run, system, folder)
 
 
 @app.command()

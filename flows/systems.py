@@ -21,6 +21,7 @@ class TrainedSystem:
     settings: Settings
     training: Attempt
     shortlist: Attempt
+    evaluation: Attempt | None
     bleu: float | None  # tokenised, All; None where it was not evaluated
 
     def translator(self, store: Store) -> Translator:
@@ -61,7 +62,7 @@ def _systems(
         training, evaluation = used.get(f"train/{name}"), used.get(f"evaluate/{name}")
         if training is not None and shortlist is not None:
             bleu = None if evaluation is None else _bleu(store, evaluation)
-            found[name] = TrainedSystem(run, name, settings, training, shortlist, bleu)
+            found[name] = TrainedSystem(run, name, settings, training, shortlist, evaluation, bleu)
     return found
 
 
