@@ -4,7 +4,7 @@ model.safetensors   the parameters that translate: the best by dev loss, or the 
 config.json         the network and its vocabulary sizes
 source.shortlist    one word a line, the most frequent first
 target.shortlist
-text.json           how text becomes tokens
+text.json           how text becomes tokens, and the search of the evaluation
 README.md           the model card
 """
 
@@ -21,7 +21,7 @@ from rnnsearch.flows.report.text import markdown_text
 from rnnsearch.flows.translate import TranslateError, check_sizes
 from rnnsearch.flows.translator import SOURCE, TARGET, TEXT, Described, TextConfig
 from rnnsearch.model.checkpoint import BEST, CONFIG, MODEL, load_network
-from rnnsearch.model.config import NetworkConfig
+from rnnsearch.model.config import NetworkConfig, SearchConfig
 from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.store import Store
 
@@ -48,7 +48,15 @@ class Card(NamedTuple):
 
 
 def export_model(
-    store: Store, folder: Path, *, model: Digest, source: Digest, target: Digest, text: TextConfig, card: Card
+    store: Store,
+    folder: Path,
+    *,
+    model: Digest,
+    source: Digest,
+    target: Digest,
+    text: TextConfig,
+    search: SearchConfig,
+    card: Card,
 ) -> None:
     """Write the system into the new `folder`, whole or not at all.
 
@@ -69,7 +77,10 @@ def export_model(
         shutil.copyfile(trained / CONFIG, building / CONFIG)
         for name, shortlist in shortlists.items():
             _write(building / name, "".join(word + "\n" for word in shortlist["word"].to_pylist()))
-        _write(building / TEXT, Described(name=card.name, text=text).model_dump_json(indent=2) + "\n")
+        _write(
+            building / TEXT,
+            Described(name=card.name, text=text, search=search).model_dump_json(indent=2) + "\n",
+        )
         parameters = sum(parameter.numel() for parameter in network.parameters())
         sizes = [shortlist.num_rows for shortlist in shortlists.values()]
         _write(building / CARD, model_card(card, network.config, sizes, parameters, text, model, best=best))

@@ -45,6 +45,7 @@ class Described(BaseModel):
 
     name: str
     text: TextConfig
+    search: SearchConfig  # as the system was evaluated
 
 
 class Candidate(NamedTuple):
@@ -78,11 +79,21 @@ class Translator:
     """A trained model with its shortlists and its rules of text."""
 
     def __init__(
-        self, model: Path, source: pa.Table, target: pa.Table, text: TextConfig, name: str = ""
+        self,
+        model: Path,
+        source: pa.Table,
+        target: pa.Table,
+        text: TextConfig,
+        name: str = "",
+        search: SearchConfig = SearchConfig(),  # noqa: B008 - frozen
     ) -> None:
-        """Use the folder of a training and its SHORTLIST tables. Raises TranslateError if they do not fit."""
+        """Use the folder of a training and its SHORTLIST tables. Raises TranslateError if they do not fit.
+
+        `search` is what the system was evaluated with; whoever translates may use another one.
+        """
         check_sizes(load(model, "float32"), source, target)
         self.name = name
+        self.search = search
         self.text = text
         self._model = model
         self._source_index = index(source)
@@ -98,7 +109,7 @@ class Translator:
             raise TranslateError(
                 f"{folder} is not an exported model ({error}); `rnnsearch export --as model` writes one"
             ) from error
-        return cls(folder, source, target, described.text, described.name)
+        return cls(folder, source, target, described.text, described.name, described.search)
 
     @property
     def attends(self) -> bool:

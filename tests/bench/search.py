@@ -76,7 +76,7 @@ def plain_beam(network: Network, sentence: Sequence[int], beam: int) -> Found:
         ended = chosen == EOS
         done += [
             (cost / i, Found(tuple(ids), cost))
-            for cost, ids in zip(costs[ended].tolist(), words[ended].tolist())
+            for cost, ids in zip(costs[ended].tolist(), words[ended].tolist(), strict=True)
         ]
         costs, words, state, chosen = costs[~ended], words[~ended], state[~ended], chosen[~ended]
         if not len(costs) or (done and min(done)[0] <= costs.min().item() / limit):

@@ -380,12 +380,13 @@ CARD = Card(
     scores=[CardScore("BLEU", "26.75", "tok:none|beam:12", Digest("ab" * 32))],
     recipe=Digest("cd" * 32),
 )
+SEARCH = SearchConfig(beam=7)
 RULES = TextConfig(tokenize=TokenizeConfig(escape=True), clean=CleanConfig(straight_quotes=True))
 
 
 def test_an_exported_system_translates_as_the_stored_one(tmp_path: Path, store: Store, model: Path) -> None:
     folder = tmp_path / "exported" / "system"
-    export_model(store, folder, **stored(store, model), text=RULES, card=CARD)
+    export_model(store, folder, **stored(store, model), text=RULES, search=SEARCH, card=CARD)
     names = sorted(path.name for path in folder.iterdir())
     assert names == [
         "README.md",
@@ -396,7 +397,7 @@ def test_an_exported_system_translates_as_the_stored_one(tmp_path: Path, store: 
         "text.json",
     ]
     loaded = Translator.load(folder)
-    assert loaded.text == RULES
+    assert (loaded.text, loaded.search) == (RULES, SEARCH)
     assert loaded.name == CARD.name
     assert read_shortlist(folder / "source.shortlist")["word"].to_pylist() == SOURCE
     config = SearchConfig(beam=3, precision="float64")
@@ -413,7 +414,7 @@ def test_an_export_holds_the_best_parameters_under_the_plain_name(
         (both / path.name).write_bytes(path.read_bytes())
     other = make_model(tmp_path / "other", change=prefer_unknown)
     (both / "best.safetensors").write_bytes((other / "model.safetensors").read_bytes())
-    export_model(store, tmp_path / "out", **stored(store, both), text=RULES, card=CARD)
+    export_model(store, tmp_path / "out", **stored(store, both), text=RULES, search=SEARCH, card=CARD)
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
     assert not (tmp_path / "out" / "best.safetensors").exists()
 
@@ -427,21 +428,21 @@ def test_an_export_that_fails_leaves_nothing_behind(
     monkeypatch.setattr(export, "model_card", fail)
     place = tmp_path / "place"
     with pytest.raises(OSError, match="full"):
-        export_model(store, place / "system", **stored(store, model), text=RULES, card=CARD)
+        export_model(store, place / "system", **stored(store, model), text=RULES, search=SEARCH, card=CARD)
     assert list(place.iterdir()) == []
 
 
 def test_an_export_does_not_overwrite(tmp_path: Path, store: Store, model: Path) -> None:
     (tmp_path / "taken").mkdir()
     with pytest.raises(TranslateError, match="there already"):
-        export_model(store, tmp_path / "taken", **stored(store, model), text=RULES, card=CARD)
+        export_model(store, tmp_path / "taken", **stored(store, model), text=RULES, search=SEARCH, card=CARD)
 
 
 def test_the_card_tells_what_the_model_is_and_foreign_names_in_it_are_only_text(
     tmp_path: Path, store: Store, model: Path
 ) -> None:
     digests = stored(store, model)
-    export_model(store, tmp_path / "out", **digests, text=RULES, card=CARD)
+    export_model(store, tmp_path / "out", **digests, text=RULES, search=SEARCH, card=CARD)
     card = (tmp_path / "out" / "README.md").read_text()
     assert "<script" not in card
     assert "[link](" not in card

@@ -11,6 +11,7 @@ import torch
 from rnnsearch.model import search, stepper
 from rnnsearch.model.batch import Batch
 from rnnsearch.model.config import GROUNDHOG, NetworkConfig, SearchConfig
+from rnnsearch.model.kernels import kernels_for
 from rnnsearch.model.network import Network
 from rnnsearch.model.search import EOS, UNKNOWN, Hypothesis, SearchError, beam_search
 from rnnsearch.model.stepper import Carry, Prediction, Source
@@ -195,6 +196,32 @@ def test_in_float32_only_near_ties_may_depend_on_the_sentences_beside() -> None:
     ]
     assert len(ties) <= 2
     assert max(ties, default=0.0) <= 1e-4
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_with_compiled_kernels_not_a_bit_depends_on_the_sentences_beside_or_on_threads(
+    precision: Any,
+) -> None:
+    if kernels_for(torch.device("cpu")).name != "compiled":
+        pytest.skip("needs the compiled kernels: install g++, or unset RNNSEARCH_KERNELS")
+    network = random_network("rnnsearch", "groundhog", words=300, units=48, gain=1.2).float()
+    config, sources = SearchConfig(beam=6, n_best=2, precision=precision), sentences(300, 20, longest=20)
+    alone = [beam_search(network, [source], config)[0] for source in sources]
+    threads = torch.get_num_threads()
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        together = beam_search(network, sources, config)
+        torch.set_num_threads(threads)
+        for some, others in zip(together, alone, strict=True):
+            assert [(one.ids, one.cost) for one in some] == [(one.ids, one.cost) for one in others]
+            assert all(torch.equal(one.alphas, other.alphas) for one, other in zip(some, others, strict=True))
+
+
+@pytest.mark.parametrize(("kind", "order"), KINDS)
+def test_bfloat16_costs_are_near_those_of_float32(kind: str, order: str) -> None:
+    network, source = random_network(kind, order, words=40, units=24, gain=1.0).float(), [5, 6, 7, 8]
+    for one in beam_search(network, [source], SearchConfig(beam=4, n_best=4, precision="bfloat16"))[0]:
+        assert one.cost == pytest.approx(forced(network, source, [one.ids])[0][0], rel=0.02)
 
 
 # ---------------------------------------------------------------------- scripted networks
