@@ -147,8 +147,8 @@ def test_a_beam_that_is_wide_enough_is_exhaustive(kind: str, order: str, width: 
 @pytest.mark.parametrize(("kind", "order"), KINDS)
 def test_cost_and_attention_of_every_hypothesis_are_those_of_teacher_forcing(kind: str, order: str) -> None:
     network = random_network(kind, order, words=40)
-    config = SearchConfig(beam=5, n_best=5)
-    sources = sentences(40, 12)
+    config = SearchConfig(beam=5, n_best=5, max_length_ratio=1.5)
+    sources = sentences(40, 6)
     for source, found in zip(sources, beam_search(network, sources, config), strict=True):
         costs, alphas_TBS = forced(network, source, [one.ids for one in found])
         assert len(found) == 5
@@ -171,8 +171,8 @@ def test_a_result_does_not_depend_on_the_sentences_beside_it(
     kind: str, order: str, width: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network = random_network(kind, order, words=40)
-    config = SearchConfig(beam=4, width=width, n_best=3)
-    sources = [*sentences(40, 30), []]
+    config = SearchConfig(beam=4, width=width, n_best=3, max_length_ratio=1.5)
+    sources = [*sentences(40, 12), []]
     alone = [beam_search(network, [source], config)[0] for source in sources]
     together = beam_search(network, sources, config)
     backwards = beam_search(network, sources[::-1], config)[::-1]
@@ -186,9 +186,11 @@ def test_a_result_does_not_depend_on_the_sentences_beside_it(
 
 def test_in_float32_only_near_ties_may_depend_on_the_sentences_beside() -> None:
     network = random_network("rnnsearch", "groundhog", words=300, units=48, gain=1.2).float()
-    sources = sentences(300, 40, longest=20)
-    together = beam_search(network, sources, SearchConfig(beam=6))
-    alone = [beam_search(network, [source], SearchConfig(beam=6))[0] for source in sources]
+    sources = sentences(300, 20, longest=15)
+    together = beam_search(network, sources, SearchConfig(beam=6, max_length_ratio=1.0))
+    alone = [
+        beam_search(network, [source], SearchConfig(beam=6, max_length_ratio=1.0))[0] for source in sources
+    ]
     ties = [
         abs(one[0].key - other[0].key)
         for one, other in zip(together, alone, strict=True)
@@ -205,7 +207,10 @@ def test_with_compiled_kernels_not_a_bit_depends_on_the_sentences_beside_or_on_t
     if kernels_for(torch.device("cpu")).name != "compiled":
         pytest.skip("needs the compiled kernels: install g++, or unset RNNSEARCH_KERNELS")
     network = random_network("rnnsearch", "groundhog", words=300, units=48, gain=1.2).float()
-    config, sources = SearchConfig(beam=6, n_best=2, precision=precision), sentences(300, 20, longest=20)
+    config, sources = (
+        SearchConfig(beam=6, n_best=2, max_length_ratio=1.0, precision=precision),
+        sentences(300, 10, longest=15),
+    )
     alone = [beam_search(network, [source], config)[0] for source in sources]
     threads = torch.get_num_threads()
     for count in (1, 2):
@@ -481,9 +486,9 @@ def test_an_empty_sentence_has_the_empty_translation_at_the_networks_cost(kind: 
 def test_one_word_only_unknown_words_and_500_words_have_a_translation() -> None:
     network = random_network("rnnsearch", "groundhog", words=20)
     sources = [[5], [UNKNOWN] * 4, [7, 8, 9, 10] * 125]
-    config = SearchConfig(beam=3, max_length_ratio=1.2)
+    config = SearchConfig(beam=3, max_length_ratio=0.5, max_length_extra=2)
     for source, found in zip(sources, beam_search(network, sources, config), strict=True):
-        assert 1 <= len(found[0].ids) <= 1.2 * (len(source) + 1)
+        assert 1 <= len(found[0].ids) <= 0.5 * (len(source) + 1) + 2
         assert found[0].cost == pytest.approx(forced(network, source, [found[0].ids])[0][0], abs=1e-8)
 
 
