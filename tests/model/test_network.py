@@ -88,13 +88,7 @@ def test_every_number_of_a_golden_model_is_met(case: dict[str, Any]) -> None:
         if case[name] is None:
             assert ours is None
         else:
-            close(
-                ours,
-                torch.tensor(case[name], dtype=torch.float64),
-                rtol=0,
-                atol=1e-9,
-                msg=lambda m, name=name: f"{name}: {m}",
-            )
+            close(ours, torch.tensor(case[name], dtype=torch.float64), 1e-9)
 
 
 @pytest.mark.usefixtures("kernels")
@@ -106,13 +100,7 @@ def test_every_gradient_of_a_golden_model_is_met(case: dict[str, Any]) -> None:
     assert loss.item() == pytest.approx(sum(case["nll"]), abs=1e-9)
     (loss / len(case["nll"])).backward()
     for name, value in golden_values(network, case["grad_mean_per_sentence"]).items():
-        torch.testing.assert_close(
-            network.get_parameter(name).grad,
-            value,
-            rtol=0,
-            atol=1e-6,
-            msg=lambda m, name=name: f"{name}: {m}",
-        )
+        close(network.get_parameter(name).grad, value, 1e-6)
 
 
 @pytest.mark.usefixtures("kernels")
@@ -130,7 +118,7 @@ def test_dot_attention_meets_its_golden_numbers_and_gradients() -> None:
             ("annotations", scores.annotations_SBH),
         ):
             golden = torch.tensor(sentence[name], dtype=torch.float64)
-            torch.testing.assert_close(ours[:, 0], golden, 1e-9)
+            close(ours[:, 0], golden, 1e-9)
         golden = torch.tensor(sentence["states"], dtype=torch.float64)
         close(scores.states_TBN[-len(golden) :, 0], golden, 1e-9)
         losses.append(network.loss(batch))
