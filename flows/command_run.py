@@ -63,5 +63,5 @@ def _end(done: Reproduction, store: Store, log: Path, seconds: float) -> int:
             say(f"not run, since they wait for it: {', '.join(done.skipped)}\n")
         say("run the same command again to go on from here\n")
         return 1
-    sys.stdout.write(f"report: {write_report(store, done.run, report_folder(store, done.run))}\n")
+    sys.stdout.write(f"report: {write_report(store, done.run, report_folder(store, done.run), figures=False)}\n")
     return 0
