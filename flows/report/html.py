@@ -30,7 +30,7 @@ from rnnsearch.flows.report.tables import (
     table_2,
     upstream,
 )
-from rnnsearch.flows.report.text import html_text
+from rnnsearch.flows.report.text import breaks, html_text
 from rnnsearch.pipeline.figures import page_svg
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -49,6 +49,7 @@ def to_html(report: ReportData) -> str:
         "corpus": html_text,
         "count": count,
         "bleu": bleu,
+        "breaks": breaks,
         "decimal": decimal,
         "interval": interval,
         "percent": percent,

@@ -19,7 +19,6 @@ from rnnsearch.flows.report.tables import (
     ScoreRow,
     comparison,
     cost_summary,
-    flow_table,
     reason_rows,
     table_1,
     table_2,
@@ -263,7 +262,8 @@ def _words(report: ReportData) -> str:
 
 
 def _data(report: ReportData) -> list[str]:
-    table = flow_table(report.flows)
+    if not report.flows:
+        return [f"{NOT_RUN}\n"]
     reasons = _table(
         ("step", "reason", *(markdown_text(flow.corpus) for flow in report.flows)),
         [
@@ -272,27 +272,11 @@ def _data(report: ReportData) -> list[str]:
         ],
         left=2,
     )
-    if not table.rows:
-        return [f"{NOT_RUN}\n"]
-
-    def left_of(pairs: int | None) -> str:
-        return NOT_RUN if pairs is None else count(pairs)
-
-    left = _table(
-        ("corpus", *table.steps),
-        [
-            *(
-                (markdown_text(name), *(left_of(cell.pairs if cell else None) for cell in cells))
-                for name, cells in table.rows
-            ),
-            ("all", *map(left_of, table.total)),
-        ],
-    )
     sets = _table(
         ("set", "pairs", "from"),
         [(d.role, count(d.pairs), ", ".join(markdown_text(c) for c in d.corpora)) for d in report.datasets],
     )
-    return [left, reasons, sets]
+    return [reasons, sets]
 
 
 def _cost(report: ReportData) -> list[str]:

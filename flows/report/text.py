@@ -51,6 +51,11 @@ def html_text(text: str, language: str = "") -> Markup:
     return Markup(f"<bdi{attribute}>{_replaced(text, mark, lambda s: str(escape(s)))}</bdi>")  # noqa: S704 - escaped here
 
 
+def breaks(signature: str) -> Markup:
+    """A signature that may be broken after each of its parts."""
+    return escape(signature).replace("|", Markup("|<wbr>"))
+
+
 def plain_text(text: str) -> str:
     """Corpus text for a figure: each invisible character as its name in brackets."""
     return _replaced(text, lambda name, _: f"[{name}]", str)
