@@ -228,7 +228,8 @@ class Stepper:
 def best_words(logits_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` best words of each row and their logits, by ascending id.
 
-    They lie in the blocks of words with the best maxima, so the whole vocabulary is passed over once only.
+    They lie in the blocks of words with the best maxima, so the whole vocabulary is passed over once only. Where
+    more words than are asked for share the last place, any of them may be taken, but the same ones for an equal row.
     """
     rows, words = logits_RV.shape
     count = min(count, words)

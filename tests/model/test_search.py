@@ -306,6 +306,14 @@ def test_the_cost_is_divided_by_the_words_with_the_end_of_sentence() -> None:
     assert unnormalised[0].key == unnormalised[0].cost == pytest.approx(2.0)
 
 
+def test_of_equal_hypotheses_the_lower_words_come_first() -> None:
+    def probabilities(history: tuple[int, ...]) -> dict[int, float]:
+        return dict.fromkeys(range(2, 34), 1 / 32) if not history else {EOS: 1.0}
+
+    found = run(probabilities, SearchConfig(beam=40, n_best=40), words=70)
+    assert [one.ids for one in found] == [(word, EOS) for word in range(2, 34)]
+
+
 def test_the_search_goes_on_while_a_longer_hypothesis_can_still_have_the_better_average() -> None:
     def probabilities(history: tuple[int, ...]) -> dict[int, float]:
         if not history:
@@ -476,7 +484,12 @@ def test_the_beam_is_doubled_no_further_than_allowed() -> None:
 @pytest.mark.parametrize(("kind", "order"), KINDS)
 def test_an_empty_sentence_has_the_empty_translation_at_the_networks_cost(kind: str, order: str) -> None:
     network = random_network(kind, order)
-    for config in (SearchConfig(), GROUNDHOG, SearchConfig(unknown="forbid", beam=1)):
+    for config in (
+        SearchConfig(),
+        GROUNDHOG,
+        SearchConfig(unknown="forbid", beam=1),
+        SearchConfig(min_length_ratio=2.0),
+    ):
         (best,) = beam_search(network, [[], [2, 3]], config)[0]
         assert best.ids == (EOS,)
         assert best.finished
