@@ -24,6 +24,7 @@ def export_system(location: str, run: str | None, system: str | None, folder: Pa
         source=chosen.shortlist.outputs["source"],
         target=chosen.shortlist.outputs["target"],
         text=chosen.text,
+        search=chosen.settings.search,
         card=_card(store, chosen),
     )
     sys.stderr.write(f"system {chosen.name} of run {chosen.run}\n")

@@ -63,7 +63,7 @@ def _found(wish: Wish) -> tuple[Translator, SearchConfig]:
     if wish.model is not None:
         translator = Translator.load(wish.model)
         sys.stderr.write(f"system {translator.name} of {wish.model}\n")
-        return translator, SearchConfig()
+        return translator, translator.search
     store = Store.open(wish.store, create=False)
     run = last_finished(store) if wish.run is None else store.runs.find(wish.run)
     system = choose_system(store, run, wish.system)
