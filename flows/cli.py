@@ -38,6 +38,7 @@ STORE = ".rnnsearch"
 ENVIRONMENT = {  # read by Prefect and Ray when they are imported
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",  # a busy machine is slow to start a server
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AUTH_MODE": "token",  # Ray's own ports listen on all interfaces
 }
