@@ -21,10 +21,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rnnsearch.model.batch import Batch
-from rnnsearch.model.config import NetworkConfig
+from rnnsearch.model.config import NetworkConfig, TrainConfig
 from rnnsearch.model.initialization import initialize
 from rnnsearch.model.kernels import kernels_for
 from rnnsearch.model.network import Network
+from rnnsearch.model.step import Trainer
 
 SENTENCES = 80
 
@@ -60,7 +61,9 @@ class PlainLoop(nn.Module):
         self.Wo, self.b_out = weight(size.words, n // 2), nn.Parameter(torch.zeros(size.words))
 
     def step(self, unit: int, x: Tensor, state: Tensor, extra: Tensor | float = 0.0) -> Tensor:
-        candidate, gates = (functional.linear(x, self.W[unit], self.b[unit]) + extra).tensor_split([len(self.U[0])], 1)
+        candidate, gates = (functional.linear(x, self.W[unit], self.b[unit]) + extra).tensor_split(
+            [len(self.U[0])], 1
+        )
         update, reset = (gates + functional.linear(state, self.U_gates[unit])).sigmoid().chunk(2, dim=1)
         return state + update * ((candidate + functional.linear(reset * state, self.U[unit])).tanh() - state)
 
@@ -124,7 +127,11 @@ def best_product(dtype: torch.dtype) -> float:
     left, right = torch.randn(2, side, side).to(dtype)
     kernels = kernels_for(torch.device("cpu"))
     precision = "bfloat16" if dtype == torch.bfloat16 else "float32"
-    rows, out, factor = torch.randn(side, side), torch.empty(side, side), kernels.factor(torch.randn(side, side), precision)
+    rows, out, factor = (
+        torch.randn(side, side),
+        torch.empty(side, side),
+        kernels.factor(torch.randn(side, side), precision),
+    )
     seconds = []
     for work in (lambda: left @ right, lambda: kernels.multiply(rows, factor, out)):
         for _ in range(6):
@@ -136,25 +143,23 @@ def best_product(dtype: torch.dtype) -> float:
 
 def step(system: str, size: Size) -> Callable[[Batch], float]:
     """Return a function that makes one update and returns its loss."""
-    network: nn.Module
-    if system == "loop":
-        loop = PlainLoop(size)
-        network, loss = loop, loop.loss
-    else:
+    if system != "loop":
         n = size.units
         config = NetworkConfig(units=n, embedding=size.embedding, alignment_units=n, maxout_units=n // 2)
-        ours = Network(config, size.words, size.words)
-        initialize(ours, seed=0)
-        network, loss = ours, lambda batch: ours.loss(batch, system)
-    optimizer = torch.optim.Adadelta(network.parameters(), lr=1.0, rho=0.95, eps=1e-6)
+        network = Network(config, size.words, size.words)
+        initialize(network, seed=0)
+        trainer = Trainer(network, TrainConfig(precision=system))
+        return lambda batch: trainer.update(batch).loss
+    loop = PlainLoop(size)
+    optimizer = torch.optim.Adadelta(loop.parameters(), lr=1.0, rho=0.95, eps=1e-6)
 
     def update(batch: Batch) -> float:
         optimizer.zero_grad()
-        value = loss(batch) / SENTENCES
-        value.backward()
-        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        loss = loop.loss(batch)
+        (loss / SENTENCES).backward()
+        nn.utils.clip_grad_norm_(loop.parameters(), 1.0)
         optimizer.step()
-        return value.item()
+        return loss.item()
 
     return update
 
@@ -173,12 +178,16 @@ def measure(name: str, updates: int) -> None:
             seconds[system].append(time.perf_counter() - start)
     tokens = [int(batch.target_mask_TB.sum()) for batch in made]
     work = [flops(size, batch) for batch in made]
-    print(f"\n{name}: {size.units} units, {size.embedding} dimensions, {size.words} words, {SENTENCES} sentences")
+    print(
+        f"\n{name}: {size.units} units, {size.embedding} dimensions, {size.words} words, {SENTENCES} sentences"
+    )
     print(f"{'':10}{'tokens/s':>10}{'ratio':>8}{'GFLOP/s':>9}")
     for system in SYSTEMS:
         rates = [count / spent for count, spent in zip(tokens, seconds[system], strict=True)]
         ratios = [loop / ours for loop, ours in zip(seconds["loop"], seconds[system], strict=True)]
-        done = statistics.median(flop / spent for flop, spent in zip(work, seconds[system], strict=True)) / 1e9
+        done = (
+            statistics.median(flop / spent for flop, spent in zip(work, seconds[system], strict=True)) / 1e9
+        )
         print(f"{system:10}{statistics.median(rates):10.0f}{statistics.median(ratios):8.2f}{done:9.0f}")
 
 
@@ -204,7 +213,9 @@ def main() -> None:
         peak(chosen.size, chosen.peak)
         return
     print(f"{torch.get_num_threads()} threads, {kernels_for(torch.device('cpu')).name} kernels")
-    print(f"products here: {best_product(torch.float32):.0f} GFLOP/s in float32, {best_product(torch.bfloat16):.0f} in bfloat16")
+    print(
+        f"products here: {best_product(torch.float32):.0f} GFLOP/s in float32, {best_product(torch.bfloat16):.0f} in bfloat16"
+    )
     for name in [chosen.size] if chosen.size else SIZES:
         measure(name, chosen.updates)
         for system in SYSTEMS:
