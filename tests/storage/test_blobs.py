@@ -94,6 +94,11 @@ def test_a_truncated_blob_is_found(store: Store, digest: Digest, path: Path, siz
         store.get_bytes(digest)
 
 
+def test_a_blob_of_another_size_than_recorded_is_not_intact(store: Store, digest: Digest) -> None:
+    assert store.blobs.intact(digest, 20)
+    assert not store.blobs.intact(digest, 21)
+
+
 def test_a_damaged_blob_is_healed_by_writing_it_again(store: Store, digest: Digest, path: Path) -> None:
     _flip(path)
     assert store.put_bytes(b"some bytes of a blob").digest == digest

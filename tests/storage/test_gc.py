@@ -240,6 +240,37 @@ def test_a_write_while_gc_is_at_work_brings_back_or_is_kept(
     assert store.blobs.thrown_away() == []
 
 
+def test_what_was_looked_at_just_before_it_was_thrown_away_comes_back(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pinned and found intact after the plan was made: its process does not look again."""
+    store = house.store
+    old = house.run("a")
+    house.run("b")
+    use = store.runs.get(old.id).use("count")
+    assert use is not None
+    attempt = store.ledger.latest(use.key)
+    assert attempt is not None
+    (artifact,) = attempt.outputs.values()
+    files = store.read_artifact(artifact).files
+    other = Store.open(store.location)
+    plan = gc._plan
+
+    def then_looked_at(*arguments: object) -> object:
+        made = plan(*arguments)  # type: ignore[arg-type]
+        assert artifact in made.blobs
+        assert other.keep(artifact)
+        assert other.put_bytes(b"araw1").size == 5
+        return made
+
+    monkeypatch.setattr(gc, "_plan", then_looked_at)
+    done = collect(store, keep_last=1)
+    wanted = {artifact, files[0].digest, hash_bytes(b"araw1")}
+    assert wanted <= set(store.blobs.digests())
+    assert not wanted & set(done.blobs)
+    assert use.key not in {attempt.key for attempt in done.attempts}
+
+
 def test_a_gc_that_was_killed_harms_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     store = house.store
     old, new = house.run("a"), house.run("b")

@@ -63,6 +63,20 @@ def test_equal_rows_make_equal_bytes_however_they_were_batched(
     assert write_table(split, group) == write_table(whole, group)
 
 
+def test_equal_rows_make_equal_bytes_when_they_fill_many_pages() -> None:
+    words = [f"{number} " * (number % 97) for number in range(30_000)]
+    columns = {
+        "text": words,
+        "n": list(range(30_000)),
+        "ids": [[number] * (number % 5) for number in range(30_000)],
+    }
+    whole = pa.table(columns)
+    split = pa.concat_tables(
+        [whole.slice(0, 1), whole.slice(1, 776), whole.slice(777, 20_000), whole.slice(20_777)]
+    )
+    assert write_table(split) == write_table(whole)
+
+
 def test_equal_rows_make_equal_bytes_when_the_dictionary_has_unused_or_other_ordered_values(
     rows: list[dict[str, object]],
 ) -> None:
