@@ -1,7 +1,10 @@
 """Ray: a small cluster of this machine's own, or the one at RAY_ADDRESS, with the same code."""
 
+import contextlib
+import ctypes
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
@@ -42,16 +45,18 @@ class Cluster:
             "logging_level": logging.ERROR,
             "namespace": "rnnsearch",
         }
-        if self.address is None:
-            own = {"num_cpus": self.processors, "object_store_memory": _OBJECT_STORE_BYTES}
-            ray.init(include_dashboard=False, **own, **quiet)
-        else:
-            try:
-                ray.init(address=self.address, **quiet)
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                raise ClusterError(
-                    f"no Ray cluster answers at {self.address} ({error}); start it, or unset RAY_ADDRESS to run here"
-                ) from error
+        with _same_sigterm():
+            if self.address is None:
+                own = {"num_cpus": self.processors, "object_store_memory": _OBJECT_STORE_BYTES}
+                ray.init(address="local", include_dashboard=False, **own, **quiet)
+            else:
+                try:
+                    ray.init(address=self.address, **quiet)
+                except (ConnectionError, ValueError, RuntimeError) as error:
+                    raise ClusterError(
+                        f"no Ray cluster answers at {self.address} ({error}); start it, or unset RAY_ADDRESS to run "
+                        "here"
+                    ) from error
         self._connected = True
         self._probe()
 
@@ -123,6 +128,22 @@ class Cluster:
                 f"a worker of the Ray cluster {what}, this driver has {here[0]} on Python {here[1]}; "
                 "install the same package on every node"
             )
+
+
+@contextlib.contextmanager
+def _same_sigterm() -> Iterator[None]:
+    """Keep the handler of SIGTERM: the one that Ray puts over it aborts the process three seconds after.
+
+    `signal.signal` works in the main thread alone, and stages run in others.
+    """
+    get, put = ctypes.pythonapi.PyOS_getsig, ctypes.pythonapi.PyOS_setsig
+    get.argtypes, get.restype = [ctypes.c_int], ctypes.c_void_p
+    put.argtypes, put.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
+    before = get(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        put(signal.SIGTERM, before)
 
 
 def _result(reference: Any) -> Any:
