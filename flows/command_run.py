@@ -40,8 +40,11 @@ def run_profile(profile: str, overrides: Sequence[str], location: str) -> int:
                 flow = reproduce.with_options(task_runner=runner)
                 done = flow(profile=profile, overrides=list(overrides), store=location, console=console)
         except (KeyboardInterrupt, Terminated) as signal:
-            console.say(f"stopped; `{_same_command(profile, overrides, location)}` goes on from here. Log: {log}")
+            console.say(
+                f"stopped; `{_same_command(profile, overrides, location)}` goes on from here. Log: {log}"
+            )
             return 130 if isinstance(signal, KeyboardInterrupt) else 143
+    store.close()  # the workers of a cluster of its own are gone by now
     logging.getLogger("prefect").setLevel(logging.CRITICAL)  # its server says good-bye at exit
     return _end(done, store, log, time.monotonic() - began)
 
@@ -63,5 +66,7 @@ def _end(done: Reproduction, store: Store, log: Path, seconds: float) -> int:
             say(f"not run, since they wait for it: {', '.join(done.skipped)}\n")
         say("run the same command again to go on from here\n")
         return 1
-    sys.stdout.write(f"report: {write_report(store, done.run, report_folder(store, done.run), figures=False)}\n")
+    sys.stdout.write(
+        f"report: {write_report(store, done.run, report_folder(store, done.run), figures=False)}\n"
+    )
     return 0

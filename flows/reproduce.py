@@ -63,6 +63,7 @@ def run_stages(
         session.stopping.set()
         cluster.close()
         store.runs.finish(run.id, state)
+        store.close()
     done = [found for found in states.values() if found.is_completed()]
     cached = sum(found.name == "Cached" for found in done)
     skipped = tuple(name for name, found in states.items() if found.is_pending() or found.name == "NotReady")

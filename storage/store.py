@@ -67,6 +67,15 @@ class Store:
         sweep_cache(backend.cache)
         return Store(backend)
 
+    def close(self) -> None:
+        """Take this process's pins away, and remove what dead processes left unfinished.
+
+        What relied on the pins must be recorded by now. StoreError where the place fails.
+        """
+        self.pins.release()
+        self.backend.sweep()
+        sweep_cache(self.backend.cache)
+
     def put_bytes(self, data: bytes) -> Blob:
         """Store bytes."""
         return self.blobs.put_bytes(data)
