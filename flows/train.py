@@ -23,7 +23,7 @@ from ray.train.v2.api.exceptions import TrainingFailedError
 from ray.train.v2.torch.torch_trainer import TorchTrainer
 
 from rnnsearch.flows.training import train_worker
-from rnnsearch.flows.training_job import Ending, TrainingJob, TrainOutcome, Workers
+from rnnsearch.flows.training_job import Ending, LostWorkerError, TrainingJob, TrainOutcome, Workers
 from rnnsearch.flows.training_saves import CURVE, MODEL, OBSERVATIONS, STATE
 from rnnsearch.model.step import TrainingError
 
@@ -137,7 +137,25 @@ def _run_worker(config: dict[str, Any]) -> Ending:
         return job.stop_request.exists()
 
     workers = Workers(rank=context.get_world_rank(), size=context.get_world_size(), stopping=stopping)
-    return train_worker(job, workers)
+    if (error := workers.agree(_repeated(job.errors))) is not None:
+        return Ending(
+            "failed", 0, f"a worker of the training {job.name} failed twice in the same way: {error}"
+        )
+    try:
+        return train_worker(job, workers)
+    except LostWorkerError:
+        raise
+    except Exception as error:
+        with job.errors.open("a") as file:
+            file.write(json.dumps(f"{type(error).__name__}: {error}") + "\n")
+        raise
+
+
+def _repeated(errors: Path) -> str | None:
+    """An error that workers met more than once: starting them again does not mend it."""
+    lines = errors.read_text().splitlines() if errors.exists() else []
+    twice = [line for number, line in enumerate(lines) if line in lines[:number]]
+    return str(json.loads(twice[0])) if twice else None
 
 
 @dataclass

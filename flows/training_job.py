@@ -1,6 +1,7 @@
 """What a training is given, and what its workers are to one another."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -50,6 +51,11 @@ class TrainingJob:
         return self.workdir / "messages.jsonl"
 
     @property
+    def errors(self) -> Path:
+        """A line for each error that ended a worker, lost neighbours left out."""
+        return self.workdir / "errors"
+
+    @property
     def stop_request(self) -> Path:
         """A file that, once there, makes the training stop with a checkpoint."""
         return self.workdir / "stop"
@@ -62,6 +68,10 @@ class TrainOutcome(NamedTuple):
     state: Path
     curve: Path
     observations: Mapping[str, Any]
+
+
+class LostWorkerError(RuntimeError):
+    """A collective that could not be completed: another worker is gone."""
 
 
 class Ending(NamedTuple):
@@ -90,14 +100,25 @@ class Workers:
         if self.size == 1:
             return value
         box = [value]
-        dist.broadcast_object_list(box, src=0)
+        with _neighbours():
+            dist.broadcast_object_list(box, src=0)
         return box[0]
 
     def spread(self, tensor: Tensor) -> None:
         """Overwrite the tensor with the first worker's; a collective."""
         if self.size > 1:
-            dist.broadcast(tensor, src=0)
+            with _neighbours():
+                dist.broadcast(tensor, src=0)
 
 
 def _sum(tensor: Tensor) -> None:
-    dist.all_reduce(tensor)
+    with _neighbours():
+        dist.all_reduce(tensor)
+
+
+@contextmanager
+def _neighbours() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise LostWorkerError(f"another worker of the training is gone: {error}") from error

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.ray, pytest.mark.slow, pytest.mark.
 
 WORDS = 2_000
 TRAIN = TrainConfig(
-    updates=160,  # 1,600 examples, so 20 batches of 80 a window: eight windows
+    updates=300,  # 1,600 examples, so 20 batches of 80 a window: fifteen windows
     log_every=1,
     checkpoint_every=9,
     evaluate_every=50,
@@ -65,7 +65,7 @@ def straight(job: TrainingJob) -> dict[str, bytes]:
     undisturbed.workdir.mkdir()
     before = torch.get_num_threads()
     try:
-        assert train_worker(undisturbed, Workers()) == Ending("finished", 160)
+        assert train_worker(undisturbed, Workers()) == Ending("finished", 300)
     finally:
         torch.set_num_threads(before)
     return _artifacts(undisturbed)
@@ -125,7 +125,14 @@ def _wait_for(condition: Callable[[], bool], driver: subprocess.Popen[bytes], pa
 
 
 def _said(job: TrainingJob, update: int) -> Callable[[], bool]:
-    return lambda: job.messages.exists() and f'"update": {update},' in job.messages.read_text()
+    """Whether the workers of this epoch have got so far; a killed driver's go on for two seconds."""
+
+    def said() -> bool:
+        lines = job.messages.read_text().splitlines() if job.messages.exists() else []
+        updates = [json.loads(line)["update"] for line in lines if line.endswith("}")]
+        return bool(updates) and updates[-1] >= update
+
+    return said
 
 
 def _kill_all(driver: subprocess.Popen[bytes]) -> None:
@@ -138,7 +145,7 @@ def _kill_all(driver: subprocess.Popen[bytes]) -> None:
     driver.wait(60)
 
 
-@pytest.mark.parametrize("update", [3, 30, 101])
+@pytest.mark.parametrize("update", [3, 30])
 def test_a_driver_killed_inside_a_window_costs_nothing_but_time(
     epochs: Iterator[TrainingJob], straight: dict[str, bytes], update: int
 ) -> None:
@@ -207,7 +214,7 @@ def test_trap_22_a_worker_killed_while_it_writes_a_checkpoint_leaves_the_one_bef
 def test_a_driver_killed_again_and_again_still_arrives(
     epochs: Iterator[TrainingJob], straight: dict[str, bytes]
 ) -> None:
-    for update in (12, 40, 41, 90):
+    for update in (12, 100, 150):
         job = next(epochs)
         driver = _start(job)
         _wait_for(_said(job, update), driver)

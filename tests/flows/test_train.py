@@ -36,7 +36,7 @@ TRAIN = TrainConfig(
     optimizer="adam",
     learning_rate=0.01,
 )
-LONG = {"updates": 600}  # long enough to be caught in the middle
+LONG = {"updates": 300}  # long enough to be caught in the middle
 
 
 def _job(folder: Path, examples: Callable[..., list[Path]]) -> TrainingJob:
@@ -171,7 +171,7 @@ def test_sigterm_to_one_worker_ends_all_with_a_checkpoint_and_a_rerun_goes_on(
     checkpoints = [
         json.loads(path.read_text())["update"] for path in stopped.checkpoints.glob("*/progress.json")
     ]
-    assert 100 <= max(checkpoints) < 600
+    assert 100 <= max(checkpoints) < 300
     assert max(checkpoints) % 7  # not one that was due
     rerun = _elsewhere(job, "rerun", workers=2, train=LONG, earlier=[stopped.workdir])
     assert _artifacts(train_system(rerun)) == _artifacts(straight)
@@ -197,3 +197,11 @@ def test_a_training_that_cannot_go_on_is_told_once_and_not_tried_again(
     other = _elsewhere(job, "other", train={"batch": 4}, initial_state=straight.state)
     with pytest.raises(TrainingError, match="its batch is 8, here it is 4"):
         train_system(other)
+
+
+def test_an_error_that_comes_again_ends_the_training_and_says_what_it_was(job: TrainingJob) -> None:
+    gone = _elsewhere(job, "gone", examples=[job.workdir.parent / "gone.parquet"], workers=2)
+    with pytest.raises(
+        TrainingError, match=r"failed twice in the same way: FileNotFoundError: .*gone\.parquet"
+    ):
+        train_system(gone)
