@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 _SWEEP = r"""
 import json, os, signal, sys
 from pathlib import Path
@@ -118,6 +120,7 @@ print(json.dumps({"changes": changes, "reports": reports}))
 """
 
 
+@pytest.mark.slow
 def test_after_a_kill_before_any_change_one_rerun_ends_with_the_same_bytes(tmp_path: Path) -> None:
     shown = subprocess.run(
         [sys.executable, "-c", _SWEEP, str(tmp_path)], capture_output=True, text=True, check=False
