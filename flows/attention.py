@@ -22,10 +22,10 @@ _FORMS: tuple[Format, ...] = get_args(Format)
 def terminal(translation: Translation, width: int) -> str:
     """The attention of the best candidate as lines of at most `width` cells.
 
-    A long source goes on in a second panel below the first. Empty where the model has no attention.
+    A long source goes on in a second panel below the first. Empty for an empty line, and where the model has no attention.
     """
     rows, columns, weights = _grid(translation)
-    if not weights:
+    if not weights or not translation.source:
         return ""
     margin = min(max(map(cell_len, rows)), max(4, width // 3))
     cell = 2 if margin + 1 + 2 * len(columns) <= width else 1

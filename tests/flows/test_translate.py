@@ -483,6 +483,11 @@ def test_the_terminal_shows_target_rows_and_source_columns() -> None:
     ]
 
 
+def test_there_is_nothing_to_see_of_an_empty_line_or_without_attention() -> None:
+    assert attention.terminal(shown((), (), [[1.0]]), 40) == ""
+    assert attention.terminal(shown(("a",), ("b",), None), 40) == ""
+
+
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     source = (*(f"word{i}" for i in range(50)), "日本語", "e\u0301", "\u202eevil", "\x1b[31m")
