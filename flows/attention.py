@@ -22,7 +22,8 @@ _FORMS: tuple[Format, ...] = get_args(Format)
 def terminal(translation: Translation, width: int) -> str:
     """The attention of the best candidate as lines of at most `width` cells.
 
-    A long source goes on in a second panel below the first. Empty for an empty line, and where the model has no attention.
+    A long source goes on in a second panel below the first. There is nothing for an empty line, and where the
+    model has no attention.
     """
     rows, columns, weights = _grid(translation)
     if not weights or not translation.source:

@@ -5,6 +5,8 @@ Meant for one person: it binds to loopback, answers only requests that name this
 
 import asyncio
 import math
+import socket
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -188,17 +190,30 @@ def create_app(translator: Translator, search: SearchConfig, limits: Limits = Li
     return app
 
 
-def serve(translator: Translator, search: SearchConfig, port: int = 8_017, limits: Limits = Limits()) -> None:
-    """Serve the page on loopback until interrupted."""
-    uvicorn.run(
+def serve(
+    translator: Translator,
+    search: SearchConfig,
+    port: int = 8_017,
+    limits: Limits = Limits(),
+) -> None:
+    """Serve the page on loopback until interrupted. Raises TranslateError where the port is taken."""
+    config = uvicorn.Config(
         create_app(translator, search, limits),
-        host=LOOPBACK,
-        port=port,
         log_level="warning",
         limit_concurrency=32,
         timeout_keep_alive=5,
         server_header=False,
     )
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((LOOPBACK, port))
+        except OSError as error:
+            raise TranslateError(f"port {port} cannot be used: {error.strerror}; give another one") from error
+        sys.stderr.write(
+            f"the page is at http://{LOOPBACK}:{listener.getsockname()[1]} until you press Ctrl-C\n"
+        )
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def check_host(request: Request) -> None:
