@@ -118,7 +118,12 @@ class Lease:
         with self._writing:
             if not self._lost.is_set():
                 free = replace(self._record, holder=None, counter=self._record.counter + 1, needs=())
-                self._backend.replace_if(_name(self.name), _seal(free), self._version)
+                try:
+                    self._backend.replace_if(_name(self.name), _seal(free), self._version)
+                except (
+                    StoreError
+                ) as error:  # must not hide what ended the block; without signs of life it runs out
+                    _log.warning("the lease of %s could not be given back: %s", self.name, error)
 
 
 class Leases:

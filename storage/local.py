@@ -4,6 +4,7 @@ fsspec's local "create" mode lets two racers win, so files are written aside, fl
 """
 
 import contextlib
+import hashlib
 import itertools
 import os
 from collections.abc import Iterator, Sequence
@@ -107,11 +108,13 @@ class LocalBackend:
         """Write an immutable blob from a local file; StoreError if the file's bytes are not those of `digest`."""
         target = self._path(name)
         with self._failing(f"write {target}"), self._temporary() as temporary:
+            copied = hashlib.sha256()
             with path.open("rb") as source, temporary.open("xb") as file:
                 while piece := source.read(_PIECE):
+                    copied.update(piece)
                     file.write(piece)
                 _flush(file)
-            if hash_file(temporary) != digest:
+            if copied.hexdigest() != digest:
                 raise StoreError(
                     f"{path} changed while it was being stored; store it again when it is finished"
                 )

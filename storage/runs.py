@@ -6,7 +6,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 from rnnsearch.storage.backends import Backend
@@ -16,6 +16,8 @@ from rnnsearch.storage.processes import ProcessIdentity, current_process, life_o
 from rnnsearch.storage.records import is_sealed, seal, unseal
 
 FOLDER = "runs"
+
+_TICK = timedelta(milliseconds=1)  # of ids
 
 RunState = Literal["running", "finished", "failed", "cancelled", "died"]
 """`died` is never written: a run without an end whose process is known to be gone."""
@@ -62,15 +64,15 @@ class Runs:
 
     def start(self, request: Mapping[str, Any]) -> Run:
         """Begin a run of this process."""
-        process = current_process()
-        while True:
-            now = time.time()
-            moment = datetime.fromtimestamp(now, UTC)
-            run_id = f"{moment:%Y%m%d-%H%M%S}-{moment.microsecond // 1000:03}"  # sorts by time; two never share one
-            body = {"kind": "request", "request": request, "process": process.to_json(), "at": now}
-            if self._backend.create_exclusive(_name(run_id, 0), seal(body)):
-                return Run(id=run_id, request=request, process=process, started=now)
-            time.sleep(0.001)
+        process, now = current_process(), time.time()
+        body = {"kind": "request", "request": request, "process": process.to_json(), "at": now}
+        moment = datetime.fromtimestamp(now, UTC)
+        if ids := self.ids():
+            # Ids tell the order of runs, also after the clock was set back.
+            moment = max(moment, _moment_of(ids[-1]) + _TICK)
+        while not self._backend.create_exclusive(_name(_id_of(moment), 0), seal(body)):
+            moment += _TICK
+        return Run(id=_id_of(moment), request=request, process=process, started=now)
 
     def record_stage(self, run_id: str, use: StageUse) -> None:
         """Add what the run did about a stage."""
@@ -153,6 +155,17 @@ class Runs:
         number = int(names[-1].removesuffix(".json")) + 1
         while not self._backend.create_exclusive(_name(run_id, number), data):
             number += 1
+
+
+def _id_of(moment: datetime) -> str:
+    return f"{moment:%Y%m%d-%H%M%S}-{moment.microsecond // 1000:03}"
+
+
+def _moment_of(run_id: str) -> datetime:
+    try:
+        return datetime.strptime(run_id, "%Y%m%d-%H%M%S-%f").replace(tzinfo=UTC)
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)
 
 
 def _name(run_id: str, number: int) -> str:

@@ -92,7 +92,7 @@ class Module:
         match statement:
             case ast.Import() | ast.ImportFrom():
                 self._sort_import(statement, loaded=loaded)
-            case ast.If() | ast.Try() | ast.With() | ast.For() | ast.While() | ast.Match():
+            case ast.If() | ast.Try() | ast.TryStar() | ast.With() | ast.For() | ast.While() | ast.Match():
                 run = loaded and not _for_type_checkers(statement)
                 for name in _stored_names(statement):
                     self._define(name, around or statement)
@@ -190,7 +190,7 @@ def _has_effect(statement: ast.stmt) -> bool:
             return not _only_pure(statement.decorator_list)
         case ast.ClassDef():
             return bool(statement.keywords) or not _only_pure(statement.decorator_list)
-        case ast.If() | ast.Try():
+        case ast.If() | ast.Try() | ast.TryStar():
             return any(_has_effect(inner) for inner in _inner_statements(statement))
     return statement.__class__.__name__ != "TypeAlias"  # Python 3.12
 

@@ -181,6 +181,18 @@ def test_an_error_inside_releases_the_lease(store: Store) -> None:
     assert store.leases.held() == []
 
 
+def test_a_store_that_is_gone_at_the_end_does_not_hide_what_ended_the_block(
+    store: Store, tmp_path: Path
+) -> None:
+    def work() -> None:
+        with store.leases.hold("x"):
+            (tmp_path / "store").rename(tmp_path / "elsewhere")
+            raise RuntimeError("the reason")
+
+    with pytest.raises(RuntimeError, match="the reason"):
+        work()
+
+
 def test_threads_hold_one_after_the_other(store: Store) -> None:
     inside: list[Lease] = []
     most = 0

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,17 @@ def test_runs_are_listed_oldest_first_and_found(store: Store, run: Run) -> None:
         store.runs.get("zzz")
     with pytest.raises(MissingError):
         store.runs.record_stage("zzz", USE)
+
+
+def test_runs_keep_their_order_when_the_clock_is_set_back(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    for moment in (2e9, 1e9, 1e9, 1.5e9, 3e9):
+        monkeypatch.setattr(time, "time", lambda moment=moment: moment)
+        made.append(store.runs.start({"at": moment}).id)
+    assert list(store.runs.ids()) == made
+    assert [run.started for run in store.runs.list()] == [2e9, 1e9, 1e9, 1.5e9, 3e9]
 
 
 def test_a_damaged_event_is_passed_over_and_named(store: Store, run: Run) -> None:
