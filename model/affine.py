@@ -19,6 +19,22 @@ def affine(kernels: Kernels, precision: Precision, bias_P: Tensor | None, *terms
     return result
 
 
+def matrix_gradient(
+    kernels: Kernels, precision: Precision, matrix_PQ: Tensor, *blocks: tuple[Tensor, Tensor]
+) -> Tensor | None:
+    """Return the gradient of a matrix, or add it to its `.grad` and return None where the kernels accumulate.
+
+    Each block is the gradient of what came out, (R, P'), and what went in, (R, Q), for the next P' of P rows.
+    """
+    gradient_PQ, add = kernels.gradient_of(matrix_PQ)
+    start = 0
+    for left_RP, right_RQ in blocks:
+        rows = slice(start, start + left_RP.shape[1])
+        kernels.outer(left_RP, right_RQ, gradient_PQ[rows], precision, add=add)
+        start = rows.stop
+    return None if add else gradient_PQ
+
+
 class _Affine(Function):
     @staticmethod
     def forward(
@@ -52,7 +68,7 @@ class _Affine(Function):
                     grad_RP, ctx.kernels.factor(matrix.t(), ctx.precision), grad_rows.view(-1, rows.shape[-1])
                 )
             if needs_matrix:
-                grad_matrix = torch.empty_like(matrix)
-                ctx.kernels.outer(grad_RP, rows.flatten(0, -2), grad_matrix, ctx.precision)
+                block = grad_RP, rows.flatten(0, -2)
+                grad_matrix = matrix_gradient(ctx.kernels, ctx.precision, matrix, block)
             grads += [grad_rows, grad_matrix]
         return tuple(grads)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from rnnsearch.model.affine import matrix_gradient
 from rnnsearch.model.attention import Alignment
 from rnnsearch.model.gated_unit import GatedUnit, Recurrence, recurrent_gradient
 from rnnsearch.model.kernels import Kernels, Precision
@@ -140,11 +141,11 @@ class _Search(Function):
         grad_inputs_TBM = torch.empty_like(inputs_TBM)
         kernels.multiply(grad_gates_RG, kernels.factor(W.t(), precision), grad_inputs_TBM.flatten(0, 1))
         grad_annotations_BSH = torch.bmm(alphas_TBS.permute(1, 2, 0), grad_contexts_TBH.transpose(0, 1))
-        grad_W, grad_C, grad_Wa = torch.empty_like(W), torch.empty_like(C), torch.empty_like(Wa)
-        kernels.outer(grad_gates_RG, inputs_TBM.flatten(0, 1), grad_W, precision)
-        kernels.outer(grad_gates_RG, contexts_TBH.flatten(0, 1), grad_C, precision)
-        kernels.outer(grad_queries_TBA.flatten(0, 1), before_TBN.flatten(0, 1), grad_Wa, precision)
-        grad_U = recurrent_gradient(kernels, precision, grad_gates_TBG, before_TBN, resets_TBN)
+        inputs, contexts, states = (part.flatten(0, 1) for part in (inputs_TBM, contexts_TBH, before_TBN))
+        grad_W = matrix_gradient(kernels, precision, W, (grad_gates_RG, inputs))
+        grad_C = matrix_gradient(kernels, precision, C, (grad_gates_RG, contexts))
+        grad_Wa = matrix_gradient(kernels, precision, Wa, (grad_queries_TBA.flatten(0, 1), states))
+        grad_U = recurrent_gradient(kernels, precision, U, grad_gates_TBG, before_TBN, resets_TBN)
         return (
             None, None, None, None, grad_inputs_TBM, grad_BN, grad_keys_BSA.transpose(0, 1),
             grad_annotations_BSH.transpose(0, 1), grad_W, grad_U, grad_C, grad_gates_RG.sum(0), grad_Wa,

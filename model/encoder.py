@@ -5,8 +5,8 @@ Shapes: B sentences, S source positions, M = m embedding, N = n units, H = 2n (n
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from rnnsearch.model.embedding import embed
 from rnnsearch.model.gated_unit import GatedUnit
 from rnnsearch.model.kernels import Kernels, Precision
 
@@ -27,7 +27,7 @@ class Encoder(nn.Module):
 
     def forward(self, kernels: Kernels, precision: Precision, source_SB: Tensor, mask_SB: Tensor) -> Tensor:
         """Return the annotations, (S, B, H)."""
-        embedding_SBM = functional.embedding(source_SB, self.E_src) + self.b_emb_src
+        embedding_SBM = embed(kernels, self.E_src, self.b_emb_src, source_SB)
         mask_SB = mask_SB.contiguous()
         initial_BN = embedding_SBM.new_zeros(source_SB.shape[1], self.enc_f.units)
         forward_SBN = self.enc_f.scan(kernels, precision, embedding_SBM, mask_SB, initial_BN)

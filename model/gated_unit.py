@@ -11,6 +11,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from rnnsearch.model.affine import matrix_gradient
 from rnnsearch.model.kernels import Factor, Kernels, Precision
 
 
@@ -115,15 +116,23 @@ class Recurrence(NamedTuple):
 
 
 def recurrent_gradient(
-    kernels: Kernels, precision: Precision, grad_gates_TBG: Tensor, states_TBN: Tensor, resets_TBN: Tensor
-) -> Tensor:
+    kernels: Kernels,
+    precision: Precision,
+    U: Tensor,
+    grad_gates_TBG: Tensor,
+    states_TBN: Tensor,
+    resets_TBN: Tensor,
+) -> Tensor | None:
     """Return the gradient of U over all steps; `states_TBN` are those that the steps started from."""
-    n = states_TBN.shape[-1]
+    n = U.shape[1]
     grad_gates_RG = grad_gates_TBG.flatten(0, 1)
-    grad_U = grad_gates_RG.new_empty(3 * n, n)
-    kernels.outer(grad_gates_RG[:, :n], resets_TBN.flatten(0, 1), grad_U[:n], precision)
-    kernels.outer(grad_gates_RG[:, n:], states_TBN.flatten(0, 1), grad_U[n:], precision)
-    return grad_U
+    return matrix_gradient(
+        kernels,
+        precision,
+        U,
+        (grad_gates_RG[:, :n], resets_TBN.flatten(0, 1)),
+        (grad_gates_RG[:, n:], states_TBN.flatten(0, 1)),
+    )
 
 
 class _Scan(Function):
@@ -176,9 +185,8 @@ class _Scan(Function):
         grad_gates_RG = grad_gates_TBG.flatten(0, 1)
         grad_inputs_TBM = torch.empty_like(inputs_TBM)
         kernels.multiply(grad_gates_RG, kernels.factor(W.t(), precision), grad_inputs_TBM.flatten(0, 1))
-        grad_W = torch.empty_like(W)
-        kernels.outer(grad_gates_RG, inputs_TBM.flatten(0, 1), grad_W, precision)
-        grad_U = recurrent_gradient(kernels, precision, grad_gates_TBG, before_TBN, resets_TBN)
+        grad_W = matrix_gradient(kernels, precision, W, (grad_gates_RG, inputs_TBM.flatten(0, 1)))
+        grad_U = recurrent_gradient(kernels, precision, U, grad_gates_TBG, before_TBN, resets_TBN)
         grad_constant_BG = grad_gates_TBG.sum(0) if ctx.needs_input_grad[9] else None
         grad_bias_G = grad_gates_RG.sum(0)
         return None, None, None, None, grad_inputs_TBM, grad_W, grad_U, grad_bias_G, grad_BN, grad_constant_BG

@@ -4,6 +4,7 @@
 Shapes: R target words, L what the last matrix sees, K words to choose from.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +14,8 @@ from torch.autograd.function import once_differentiable
 
 from rnnsearch.model.kernels import Kernels, Precision
 
-CHUNK = 512  # words whose logits exist at the same time: 61 MB in float32 at K = 30,000 (PAPER 6, trap 23)
+CHUNK = 576  # words whose logits exist at the same time: 69 MB in float32 at K = 30,000 (PAPER 6, trap 23)
+BLOCK = 96  # words whose logits are made and normalised together: 11.5 MB, which stay in the cache
 
 
 class WordLoss(NamedTuple):
@@ -57,28 +59,35 @@ class _WordLoss(Function):
     ) -> tuple[Tensor, Tensor]:
         factor = kernels.factor(output_KL, precision)
         nll_R = features_RL.new_empty(len(words_R))
-        logits = features_RL.new_empty(min(CHUNK, len(words_R)), len(output_KL))
+        chunk = math.ceil(
+            len(words_R) / max(1, math.ceil(len(words_R) / CHUNK))
+        )  # even sizes, as few as can be
+        logits = features_RL.new_empty(chunk, len(output_KL))
         if gradient:
             back = kernels.factor(output_KL.t(), precision)
-            grad_features_RL = torch.empty_like(features_RL)
-            grad_output_KL, grad_bias_K = torch.zeros_like(output_KL), torch.zeros_like(bias_K)
-        for start in range(0, len(words_R), CHUNK):
-            rows = slice(start, start + CHUNK)
-            features = features_RL[rows]
-            chunk = logits[: len(features)]
-            kernels.multiply(features, factor, chunk)
-            kernels.cross_entropy(chunk, bias_K, words_R[rows], nll_R[rows], gradient=gradient)
+            grad_features_RL, grad_bias_K = torch.empty_like(features_RL), torch.zeros_like(bias_K)
+            grad_output_KL, add = kernels.gradient_of(output_KL)
+        for start in range(0, len(words_R), max(1, chunk)):
+            rows = slice(start, min(start + chunk, len(words_R)))
+            for first in range(start, rows.stop, BLOCK):
+                part = slice(first, min(first + BLOCK, rows.stop))
+                block = logits[first - start : part.stop - start]
+                kernels.multiply(features_RL[part], factor, block)
+                kernels.cross_entropy(block, bias_K, words_R[part], nll_R[part], gradient=gradient)
+                if gradient:
+                    grad_bias_K += block.sum(0)
             if gradient:
-                kernels.multiply(chunk, back, grad_features_RL[rows])
-                kernels.outer(chunk, features, grad_output_KL, precision, add=True)
-                grad_bias_K += chunk.sum(0)
+                done = logits[: rows.stop - start]
+                kernels.multiply(done, back, grad_features_RL[rows])
+                kernels.outer(done, features_RL[rows], grad_output_KL, precision, add=add or start > 0)
         if gradient:
-            ctx.save_for_backward(grad_features_RL, grad_output_KL, grad_bias_K)
+            ctx.save_for_backward(grad_features_RL, None if add else grad_output_KL, grad_bias_K)
         ctx.mark_non_differentiable(nll_R)
         return nll_R.sum(), nll_R
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        scaled = (saved if not grad.is_cuda and grad == 1 else saved * grad for saved in ctx.saved_tensors)
+        one = not grad.is_cuda and grad == 1  # a GPU would have to be waited for
+        scaled = (part if one or part is None else part * grad for part in ctx.saved_tensors)
         return None, None, None, *scaled, None

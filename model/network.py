@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from rnnsearch.model.affine import affine
 from rnnsearch.model.attention import Alignment, DotAlignment
 from rnnsearch.model.batch import Batch
 from rnnsearch.model.config import NetworkConfig
 from rnnsearch.model.decoder import search_softly
+from rnnsearch.model.embedding import embed
 from rnnsearch.model.encoder import Encoder
 from rnnsearch.model.gated_unit import GatedUnit
 from rnnsearch.model.kernels import Kernels, Precision, kernels_for
@@ -86,7 +86,19 @@ class Network(nn.Module):
         `precision` is that of the products; bfloat16 leaves sums, weights and all else in float32. A network in
         float64 has its own.
         """
-        kernels = self._kernels()
+        return self._loss(self._kernels(), batch, precision)
+
+    def accumulate(self, batch: Batch, precision: Precision = "float32") -> Tensor:
+        """Add the gradient of `loss` to the `.grad` of every parameter; return the loss, without gradient.
+
+        The same sums as `loss(batch).backward()`, without a second buffer for the gradients of the matrices. Where
+        a parameter has no `.grad` it gets one.
+        """
+        loss = self._loss(self._kernels().accumulating(), batch, precision)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def _loss(self, kernels: Kernels, batch: Batch, precision: Precision) -> Tensor:
         precision = self._precision() if precision != "bfloat16" else precision
         return self._word_loss(kernels, precision, batch, self._teach(kernels, precision, batch)).total
 
@@ -103,7 +115,7 @@ class Network(nn.Module):
             annotations_SBH[-1] if self.alignment is None else annotations_SBH[0, :, self.config.units :]
         )
         initial_BN = torch.tanh(affine(kernels, precision, self.bs, summary_BN, self.Ws))
-        embedding_TBM = functional.embedding(batch.target_TB, self.E_trg) + self.b_emb_trg
+        embedding_TBM = embed(kernels, self.E_trg, self.b_emb_trg, batch.target_TB)
         previous_TBM = torch.cat([torch.zeros_like(embedding_TBM[:1]), embedding_TBM[:-1]])
         late = self.config.decoder_order == "groundhog" and self.config.kind != "luong"
         inputs_TBM = embedding_TBM if late else previous_TBM

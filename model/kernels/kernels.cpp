@@ -25,7 +25,7 @@ using bf16 = at::BFloat16;
 
 constexpr int64_t PANEL = 64;    // columns of the right matrix that lie together
 constexpr int64_t BLOCK = 96;    // rows of the left matrix taken at a time
-constexpr int64_t DEPTH = 1024;  // longest stretch of a sum: 64 columns of it fit the second-level cache
+constexpr int64_t DEPTH = 1056;  // longest stretch of a sum: 64 columns of it fit the second-level cache
 
 int64_t even(int64_t k) { return k + (k & 1); }
 
@@ -202,19 +202,21 @@ void multiply(int64_t rows, int64_t columns, int64_t depth, const float* a, int6
   int64_t blocks = (rows + BLOCK - 1) / BLOCK, threads = at::get_num_threads();
   int64_t groups = std::min(panels(columns), std::max<int64_t>(1, (threads + blocks - 1) / blocks));
   int64_t share = (panels(columns) + groups - 1) / groups;
+  int64_t stretches = (depth + DEPTH - 1) / DEPTH;
+  int64_t stretch = ((depth + stretches - 1) / stretches + SIDE - 1) / SIDE * SIDE;
   at::parallel_for(0, blocks * groups, 1, [&](int64_t first, int64_t last) {
     static thread_local std::vector<T> copy;
     for (int64_t task = first; task < last; task++) {
       int64_t i = task / groups * BLOCK, m = std::min(BLOCK, rows - i);
       int64_t p0 = task % groups * share, p1 = std::min(p0 + share, panels(columns));
-      for (int64_t k = 0; k < depth; k += DEPTH) {
-        int64_t d = std::min(DEPTH, depth - k), lda = row_stride;
+      for (int64_t k = 0; k < depth; k += stretch) {
+        int64_t d = std::min(stretch, depth - k), lda = row_stride;
         const float* block = a + i * row_stride + k * column_stride;
         const T* left;
         if constexpr (as_is) left = block;
         if (!as_is || column_stride != 1) {
           lda = (d + SIDE - 1) / SIDE * SIDE + 2 * SIDE;  // rows a power of two apart would share their cache lines
-          copy.resize(BLOCK * (DEPTH + 2 * SIDE));
+          copy.resize(BLOCK * (DEPTH + 3 * SIDE));
           copy_rows(block, row_stride, column_stride, m, d, copy.data(), lda);
           left = copy.data();
         }

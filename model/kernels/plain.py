@@ -6,7 +6,8 @@ Shapes: R rows, P and Q the sides of a matrix, B sentences, S source positions, 
 of an annotation. Gates lie side by side as in `GatedUnit`: s~ | z | r, (B, 3N).
 """
 
-from typing import Literal, NamedTuple
+from copy import copy
+from typing import Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -66,6 +67,21 @@ class Kernels:
     """Plain torch."""
 
     name = "plain"
+    accumulates = False  # whether backward passes add to `.grad` themselves: see `accumulating`
+
+    def accumulating(self) -> Self:
+        """Return these kernels for one backward pass that adds the gradients of matrices to their `.grad`.
+
+        Autograd would make a gradient beside the buffer and add it in another pass over memory.
+        """
+        other = copy(self)
+        other.accumulates = True
+        return other
+
+    def gradient_of(self, matrix: Tensor) -> tuple[Tensor, bool]:
+        """Return where the gradient of a matrix goes, and whether that is its `.grad`, to be added to."""
+        gradient = matrix.grad if self.accumulates else None
+        return (torch.empty_like(matrix), False) if gradient is None else (gradient, True)
 
     def factor(self, matrix_PQ: Tensor, precision: Precision) -> Factor:
         """Make `matrix_PQ` ready for `multiply`; with bfloat16 it is rounded to that, once."""

@@ -197,6 +197,22 @@ def test_a_second_backward_pass_gives_the_same_gradients(
 
 
 @pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("system", SYSTEMS[:2] + SYSTEMS[-5:], ids=SYSTEM_IDS[:2] + SYSTEM_IDS[-5:])
+def test_accumulate_adds_the_gradients_of_the_loss_to_those_that_are_there(
+    system: dict[str, Any], small_network: Callable[..., Network], make_batch: Callable[..., Batch]
+) -> None:
+    network, first, second = small_network(**system), make_batch([3, 4], [4, 2]), make_batch([1, 2], [2, 5])
+    parameters = list(network.parameters())
+    expected = [torch.autograd.grad(network.loss(batch), parameters) for batch in (first, second)]
+    assert network.accumulate(first).item() == network.loss(first).item()
+    buffers = [parameter.grad for parameter in parameters]
+    network.accumulate(second)
+    for parameter, buffer, one, other in zip(parameters, buffers, *expected, strict=True):
+        assert parameter.grad is buffer
+        close(buffer, one + other, 1e-12)
+
+
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("kind", ["rnnsearch", "rnnencdec", "luong"])
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 2e-4), ("bfloat16", 0.1)])
 def test_lower_precision_stays_near_float64(
