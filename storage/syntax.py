@@ -50,6 +50,11 @@ class Uses(NamedTuple):
     hidden: str | None  # a way to find classes that are not named: `__subclasses__`, `__init_subclass__`
 
 
+class _Scope(NamedTuple):
+    stored: set[str]  # names bound in it
+    released: set[str]  # declared global: the module's, whatever is around
+
+
 class Module:
     """The syntax of one module. Results are kept, so that a module is looked at once."""
 
@@ -238,8 +243,13 @@ def _inner_statements(statement: ast.stmt) -> Iterator[ast.stmt]:
 
 def _stored_names(*nodes: ast.AST) -> set[str]:
     """The names that are bound in this scope by `nodes`, not those of functions, classes and lambdas inside."""
+    return _scope(nodes).stored
+
+
+def _scope(nodes: Iterable[ast.AST]) -> _Scope:
     names: set[str] = set()
     elsewhere: set[str] = set()
+    released: set[str] = set()
     waiting: list[tuple[ast.AST, bool]] = [
         (node, False) for node in nodes
     ]  # with: is it inside a comprehension?
@@ -259,7 +269,9 @@ def _stored_names(*nodes: ast.AST) -> set[str]:
                 continue
             case ast.Import() | ast.ImportFrom():
                 names.update(name for name, _ in imported(node, ""))
-            case ast.Global() | ast.Nonlocal():
+            case ast.Global():
+                released.update(node.names)
+            case ast.Nonlocal():
                 elsewhere.update(node.names)
             case ast.ExceptHandler() | ast.MatchAs() | ast.MatchStar():
                 names.update({node.name} if node.name else ())
@@ -268,7 +280,7 @@ def _stored_names(*nodes: ast.AST) -> set[str]:
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
                 inside = True
         waiting.extend((child, inside) for child in _children(node))
-    return names - elsewhere
+    return _Scope(names - elsewhere - released, released)
 
 
 def _children(node: ast.AST) -> list[ast.AST]:
@@ -339,9 +351,8 @@ class _UseVisitor:
         self._visit_arguments(node.args, bound)
         if node.returns is not None:
             self._visit_annotation(node.returns, bound)
-        released = {name for inner in ast.walk(node) if isinstance(inner, ast.Global) for name in inner.names}
-        local = _argument_names(node.args) | _stored_names(*node.body)
-        self._visit_all(node.body, (bound | local) - released)
+        scope = _scope(node.body)
+        self._visit_all(node.body, (bound | _argument_names(node.args) | scope.stored) - scope.released)
 
     def _visit_arguments(self, arguments: ast.arguments, bound: frozenset[str]) -> None:
         self._visit_all(

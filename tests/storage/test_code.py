@@ -150,6 +150,7 @@ def test_swapping_two_imported_names_is_a_change(digest_of: Digester) -> None:
         "from demo.text.tables import FOLD\nclean = {}\nclean['a'] = FOLD\n",
         "try:\n    from demo.text.tables import FOLD\nexcept OSError:\n    FOLD = 1\ndef clean():\n    return FOLD\n",
         "try:\n    from demo.text.tables import FOLD\nexcept* OSError:\n    FOLD = 1\ndef clean():\n    return FOLD\n",
+        "from demo.text.tables import FOLD\ndef clean(FOLD):\n    def g():\n        global FOLD; return FOLD\n",
         "from demo.text.tables import FOLD\ndef clean(FOLD=FOLD):\n    return FOLD\n",
         "from demo.text.tables import FOLD\ndef clean():\n    return [FOLD for FOLD in FOLD]\n",
         "from demo.text.tables import FOLD\ndef clean():\n    return globals()['FOLD']\n",
