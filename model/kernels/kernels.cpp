@@ -133,20 +133,27 @@ template <class T>
 void copy_rows(const float* a, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t depth, T* out,
                int64_t ld) {
   Lanes square[SIDE];
-  for (int64_t i = 0; i < rows; i += SIDE) {
+  auto put = [&](int64_t i, int64_t k) {
     int64_t height = std::min(SIDE, rows - i);
-    for (int64_t k = 0; k < depth; k += SIDE) {
-      read_square(a + i * row_stride + k * column_stride, row_stride, column_stride, height,
-                  std::min(SIDE, depth - k), square);
-      for (int64_t j = 0; j < height; j++) {
-        T* to = out + (i + j) * ld + k;
-        if constexpr (std::is_same_v<T, float>) {
-          std::memcpy(to, &square[j], sizeof(Lanes));
-        } else {
-          Bits bits = rounded(square[j]);
-          for (int64_t lane = 0; lane < SIDE; lane++) to[lane] = static_cast<uint16_t>(bits[lane] >> 16);
-        }
+    read_square(a + i * row_stride + k * column_stride, row_stride, column_stride, height, std::min(SIDE, depth - k),
+                square);
+    for (int64_t j = 0; j < height; j++) {
+      T* to = out + (i + j) * ld + k;
+      if constexpr (std::is_same_v<T, float>) {
+        std::memcpy(to, &square[j], sizeof(Lanes));
+      } else {
+        Bits bits = rounded(square[j]);
+        for (int64_t lane = 0; lane < SIDE; lane++) to[lane] = static_cast<uint16_t>(bits[lane] >> 16);
       }
+    }
+  };
+  if (column_stride == 1) {  // along the rows of what is read
+    for (int64_t i = 0; i < rows; i += SIDE) {
+      for (int64_t k = 0; k < depth; k += SIDE) put(i, k);
+    }
+  } else {
+    for (int64_t k = 0; k < depth; k += SIDE) {
+      for (int64_t i = 0; i < rows; i += SIDE) put(i, k);
     }
   }
 }
@@ -173,21 +180,28 @@ void pack(int64_t depth, int64_t columns, const float* b, int64_t row_stride, in
     Lanes square[SIDE];
     for (int64_t p = first; p < last; p++) {
       T* panel = out + p * high * PANEL;
-      for (int64_t k = 0; k < depth; k += SIDE) {
-        for (int64_t j = 0; j < PANEL; j += SIDE) {
-          int64_t column = p * PANEL + j;
-          int64_t lanes = std::clamp<int64_t>(columns - column, 0, SIDE);
-          read_square(b + k * row_stride + column * column_stride, row_stride, column_stride,
-                      std::min(SIDE, depth - k), lanes, square);
-          for (int64_t i = 0; i < std::min(SIDE, high - k); i += pairs ? 2 : 1) {
-            T* to = panel + (k + i) * PANEL + (pairs ? 2 * j : j);
-            if constexpr (pairs) {
-              Bits both = rounded(square[i]) >> 16 | rounded(square[i + 1]);
-              std::memcpy(to, &both, sizeof both);
-            } else {
-              std::memcpy(to, &square[i], sizeof(Lanes));
-            }
+      auto put = [&](int64_t k, int64_t j) {
+        int64_t column = p * PANEL + j;
+        int64_t lanes = std::clamp<int64_t>(columns - column, 0, SIDE);
+        read_square(b + k * row_stride + column * column_stride, row_stride, column_stride, std::min(SIDE, depth - k),
+                    lanes, square);
+        for (int64_t i = 0; i < std::min(SIDE, high - k); i += pairs ? 2 : 1) {
+          T* to = panel + (k + i) * PANEL + (pairs ? 2 * j : j);
+          if constexpr (pairs) {
+            Bits both = rounded(square[i]) >> 16 | rounded(square[i + 1]);
+            std::memcpy(to, &both, sizeof both);
+          } else {
+            std::memcpy(to, &square[i], sizeof(Lanes));
           }
+        }
+      };
+      if (column_stride == 1) {  // along the rows of what is read
+        for (int64_t k = 0; k < depth; k += SIDE) {
+          for (int64_t j = 0; j < PANEL; j += SIDE) put(k, j);
+        }
+      } else {
+        for (int64_t j = 0; j < PANEL; j += SIDE) {
+          for (int64_t k = 0; k < depth; k += SIDE) put(k, j);
         }
       }
     }
