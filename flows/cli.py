@@ -95,15 +95,20 @@ def runs(
 @app.command()
 def lineage(
     what: Annotated[
-        str, typer.Argument(help="A run, a stage, or the start of an artifact's or recipe's digest.")
+        str, typer.Argument(help="A run, a tag, a stage, the start of a digest, or with --row corpus:line.")
     ],
     store: StoreAt = STORE,
+    down: Annotated[bool, typer.Option("--down", help="What was made from it, instead.")] = False,
+    row: Annotated[bool, typer.Option("--row", help="Follow one row through the stages.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what something was made from, as a tree."""
-    from rnnsearch.flows.command_inspect import show_lineage  # noqa: PLC0415
+    from rnnsearch.flows.command_inspect import show_lineage, show_row  # noqa: PLC0415
 
-    show_lineage(what, store, as_json)
+    if row:
+        show_row(what, store, as_json)
+    else:
+        show_lineage(what, store, down=down, as_json=as_json)
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 import datetime
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,6 +14,15 @@ from rnnsearch.flows.cli import emit
 from rnnsearch.flows.command_plan import duration, output_console
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.storage.ledger import Attempt
+from rnnsearch.storage.lineage import (
+    Branch,
+    downstream,
+    ends_of,
+    find_subject,
+    read_graph,
+    trace_row,
+    upstream,
+)
 from rnnsearch.storage.runs import Run
 from rnnsearch.storage.store import Store
 
@@ -57,77 +66,68 @@ def report_folder(store: Store, run: str) -> Path:
     return store.backend.cache / "reports" / run
 
 
-def show_lineage(what: str, location: str, as_json: bool) -> None:
-    """Show what a run's results, an artifact or a recipe were made from."""
+def show_lineage(what: str, location: str, *, down: bool, as_json: bool) -> None:
+    """Show what a run's results, an artifact or a recipe were made from, or what was made from them."""
     store = Store.open(location, create=False)
-    attempts = list(_attempts_of(store, what))
-    if not attempts:
-        raise UsageError(
-            f"nothing in {location} is called {what!r}; give a run, a stage such as evaluate/rnnsearch, "
-            "or the first digits of an artifact's or a recipe's digest"
-        )
-    made = _makers(store)
+    graph = read_graph(store)
+    subject = find_subject(store, graph, what)
+    run = () if subject.run is None else {(use.key, use.attempt) for use in subject.run.uses}
+    attempts = subject.attempts if subject.run is None or down else ends_of(subject.attempts)
+    if down and subject.run is not None:
+        attempts = attempts[:1]
+    grown = []
+    for attempt in attempts:
+        outputs = attempt.outputs
+        if down and subject.artifact is not None:
+            outputs = {name: digest for name, digest in outputs.items() if digest == subject.artifact}
+        grown.append((attempt, downstream(graph, outputs) if down else upstream(graph, attempt, run)))
     if as_json:
-        emit([_lineage_json(attempt, made, set()) for attempt in attempts])
+        emit(
+            [
+                {**_attempt_json(attempt), "branches": [_branch_json(b) for b in tree]}
+                for attempt, tree in grown
+            ]
+        )
         return
     console = output_console()
-    for attempt in attempts:
-        tree = Tree(_label(attempt))
-        _grow(tree, attempt, made, {attempt.key})
-        console.print(tree)
+    for attempt, tree in grown:
+        root = Tree(_label(attempt))
+        _grow(root, tree)
+        console.print(root)
 
 
-def _attempts_of(store: Store, what: str) -> Iterator[Attempt]:
-    """The attempts that a word names: a stage's newest, a run's ends, a digest's makers."""
-    if what in store.ledger.stages():
-        yield store.ledger.history(what)[-1]
+def show_row(place: str, location: str, as_json: bool) -> None:
+    """Follow one row, `corpus:line`, through the stages of the last run that finished: kept, dropped and why."""
+    store = Store.open(location, create=False)
+    corpus, colon, line = place.rpartition(":")
+    if not colon or not line.isdigit():
+        raise UsageError(f"{place!r} is no row; write corpus:line, with lines counted from 0")
+    run = last_finished(store)
+    used = [store.ledger.attempt(use.key, use.attempt, use.stage) for use in run.uses]
+    seen = list(trace_row(store, [attempt for attempt in used if attempt is not None], corpus, int(line)))
+    if not seen:
+        raise UsageError(f"no stage of run {run.id} has line {line} of corpus {corpus!r}")
+    if as_json:
+        emit([sighting._asdict() for sighting in seen])
         return
-    runs = [run for run in store.runs.list() if run.id == what or what in run.tags]
-    for run in runs[-1:]:
-        used = [store.ledger.attempt(use.key, use.attempt, use.stage) for use in run.uses]
-        taken = {digest for attempt in used if attempt for digest in attempt.recipe.inputs.values()}
-        for attempt in used:
-            if attempt is not None and not taken & set(attempt.outputs.values()):
-                yield attempt
-        return
-    if len(what) >= 6:
-        for stage in store.ledger.stages():
-            for attempt in store.ledger.history(stage):
-                if attempt.key.startswith(what) or any(d.startswith(what) for d in attempt.outputs.values()):
-                    yield attempt
+    table = Table("stage", "output", "row", box=None, pad_edge=False, header_style="bold")
+    for sighting in seen:
+        row = {
+            name: value for name, value in sighting.row.items() if name not in ("corpus", "line", "alignment")
+        }
+        table.add_row(sighting.stage, sighting.output, Text(str(row), overflow="fold"))
+    output_console().print(table)
 
 
-Makers = Mapping[tuple[str, str], tuple[Attempt, str]]
-
-
-def _makers(store: Store) -> Makers:
-    """The newest attempt that made an artifact, by (artifact, stage:output), and by (artifact, nothing)."""
-    made: dict[tuple[str, str], tuple[Attempt, str]] = {}
-    for stage in store.ledger.stages():
-        for attempt in store.ledger.history(stage):
-            for output, digest in attempt.outputs.items():
-                made[digest, ""] = made[digest, f"{stage}:{output}"] = attempt, output
-    return made
-
-
-def _maker(attempt: Attempt, name: str, made: Makers) -> tuple[Attempt, str] | None:
-    """What made an input: as it was when the attempt was recorded, or else whatever made these bytes."""
-    digest, from_ = attempt.recipe.inputs[name], attempt.observations.get("made_by", {}).get(name, "")
-    return made.get((digest, from_)) or made.get((digest, ""))
-
-
-def _grow(tree: Tree, attempt: Attempt, made: Makers, shown: set[str]) -> None:
-    for name, digest in attempt.recipe.inputs.items():
-        found = _maker(attempt, name, made)
-        if found is None:
-            tree.add(Text(f"{name}  {digest[:12]}  (its attempt is gone)"))
+def _grow(tree: Tree, branches: Sequence[Branch]) -> None:
+    for branch in branches:
+        if branch.attempt is None:
+            tree.add(Text(f"{branch.name}  {branch.artifact[:12]}  (its attempt is gone)"))
             continue
-        maker, output = found
-        again = maker.key in shown
-        branch = tree.add(_label(maker, f"{name} = {output} {digest[:12]} of ", " (above)" if again else ""))
-        if not again:
-            shown.add(maker.key)
-            _grow(branch, maker, made, shown)
+        before = f"{branch.name} = {branch.output} {branch.artifact[:12]} of "
+        _grow(
+            tree.add(_label(branch.attempt, before, " (above)" if branch.repeated else "")), branch.branches
+        )
 
 
 def _label(attempt: Attempt, before: str = "", after: str = "") -> Text:
@@ -140,15 +140,18 @@ def _label(attempt: Attempt, before: str = "", after: str = "") -> Text:
     return text.append(f"  recipe {attempt.key[:12]}, {when}{took}{adopted}{after}")
 
 
-def _lineage_json(attempt: Attempt, made: Makers, above: set[str]) -> dict[str, object]:
-    inputs: dict[str, object] = {}
-    for name, digest in attempt.recipe.inputs.items():
-        maker = _maker(attempt, name, made)
-        known = maker is not None and maker[0].key not in above
-        inputs[name] = {
-            "artifact": digest,
-            "made": _lineage_json(maker[0], made, above | {attempt.key}) if maker and known else None,
-        }
+def _branch_json(branch: Branch) -> dict[str, object]:
+    return {
+        "name": branch.name,
+        "artifact": branch.artifact,
+        "output": branch.output,
+        "repeated": branch.repeated,
+        **({} if branch.attempt is None else _attempt_json(branch.attempt)),
+        "branches": [_branch_json(each) for each in branch.branches],
+    }
+
+
+def _attempt_json(attempt: Attempt) -> dict[str, object]:
     return {
         "stage": attempt.stage,
         "recipe": attempt.key,
@@ -161,7 +164,6 @@ def _lineage_json(attempt: Attempt, made: Makers, above: set[str]) -> dict[str, 
         "observations": dict(attempt.observations),
         "environment": dict(attempt.environment),
         "adopted": attempt.adopted._asdict() if attempt.adopted else None,
-        "inputs": inputs,
     }
 
 

@@ -56,7 +56,8 @@ class Finished(NamedTuple):
 
 def work_folder(store: Store, key: Digest) -> Path:
     """Where the unfinished work of a recipe lies, a folder for each epoch of its lease."""
-    return store.backend.cache / "work" / key
+    name = f"work/{key}"  # beside the blobs, so that a run on another host finds it
+    return store.backend.local_path(name) or store.backend.cache / name
 
 
 def clear_work(store: Store, key: Digest) -> None:

@@ -34,9 +34,15 @@ class Graph:
     makers: Mapping[Digest, tuple[Link, ...]]  # artifact: the attempts that have it as an output
     users: Mapping[Digest, tuple[Link, ...]]  # artifact: the attempts that have it as an input
 
-    def maker(self, artifact: Digest, preferred: Collection[tuple[Digest, int]] = ()) -> Link | None:
-        """The attempt that made an artifact: of several a preferred (key, number), else the newest that stands."""
+    def maker(
+        self, artifact: Digest, preferred: Collection[tuple[Digest, int]] = (), seen_as: str = ""
+    ) -> Link | None:
+        """The attempt that made an artifact, for two stages may make the same bytes.
+
+        Of several: those of `seen_as` (`stage:output`), then a preferred (key, number), then the newest that stands.
+        """
         links = self.makers.get(artifact, ())
+        links = tuple(link for link in links if f"{link.attempt.stage}:{link.name}" == seen_as) or links
         for choice in (
             [link for link in links if (link.attempt.key, link.attempt.number) in preferred],
             [link for link in links if link.attempt.withdrawn is None],
@@ -138,7 +144,7 @@ def upstream(
     def grow(of: Attempt) -> tuple[Branch, ...]:
         branches = []
         for name, artifact in sorted(of.recipe.inputs.items()):
-            link = graph.maker(artifact, preferred)
+            link = graph.maker(artifact, preferred, of.observations.get("made_by", {}).get(name, ""))
             if link is None:
                 branches.append(Branch(name, artifact, None, "", (), repeated=False))
                 continue
