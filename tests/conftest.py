@@ -51,6 +51,7 @@ def ray_cluster() -> Iterator[None]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray = pytest.importorskip("ray")
     ray.init(
+        address="local",  # whatever `ray start` left on this machine
         num_cpus=4,
         include_dashboard=False,
         logging_level=logging.ERROR,
