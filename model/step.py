@@ -62,9 +62,7 @@ class Trainer:
         flat = self.flat
         flat.reduced_R.zero_()
         if share is not None:
-            loss = self.network.loss(share, self.config.precision)
-            loss.backward()  # type: ignore[no-untyped-call]  # torch's is not annotated
-            flat.slots[LOSS] = loss.detach()
+            flat.slots[LOSS] = self.network.accumulate(share, self.config.precision)
             flat.slots[TOKENS] = share.target_mask_TB.sum()
             flat.slots[SENTENCES] = share.target_mask_TB.shape[1]
         flat.slots[STOP] = float(stop)

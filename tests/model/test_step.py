@@ -66,8 +66,10 @@ class Slope(nn.Module):
         self.w = nn.Parameter(torch.zeros(len(gradient), dtype=torch.float64))
         self.gradient = torch.tensor(gradient, dtype=torch.float64)
 
-    def loss(self, batch: Batch, precision: str) -> Tensor:
-        return (self.w * self.gradient).sum() * batch.target_TB.shape[1]
+    def accumulate(self, batch: Batch, precision: str) -> Tensor:
+        loss = (self.w * self.gradient).sum() * batch.target_TB.shape[1]
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
 
 
 def _batch(pairs: list[tuple[list[int], list[int]]]) -> Batch:
@@ -137,15 +139,22 @@ def test_trap_15_the_accumulators_see_the_clipped_gradient() -> None:
 def test_trap_16_inf_on_one_worker_leaves_all_finite_and_identical_and_is_counted() -> None:
     together = Together(2)
 
+    def poisoned(trainer: Trainer) -> Callable[[Batch, str], Tensor]:
+        def accumulate(batch: Batch, precision: str) -> Tensor:
+            loss = Network.accumulate(trainer.network, batch, "float64")
+            trainer.flat.named(trainer.flat.gradients_P)["Ws"][1, 2] = torch.inf
+            return loss
+
+        return accumulate
+
     def work(rank: int) -> tuple[Trainer, list[Update]]:
         trainer = _trainer(together.sum_of(rank))
         updates = []
         for step in range(3):
             if step == 1 and rank == 1:
-                hook = trainer.network.Ws.register_hook(lambda gradient: torch.full_like(gradient, torch.inf))
+                trainer.network.accumulate = poisoned(trainer)  # type: ignore[method-assign,assignment]
             updates.append(trainer.update(_batch(_pairs([3, 2], seed=step))))
-            if step == 1 and rank == 1:
-                hook.remove()
+            vars(trainer.network).pop("accumulate", None)
         return trainer, updates
 
     (first, updates), (second, others) = together.run(work)
@@ -252,7 +261,7 @@ def test_the_network_reads_and_fills_the_flat_buffers() -> None:
     flat = FlatParameters(network)
     for name, view in flat.named(flat.parameters_P).items():
         assert torch.equal(view, expected[name])
-    network.loss(_batch(_pairs([3, 4]))).backward()  # type: ignore[no-untyped-call]
+    network.accumulate(_batch(_pairs([3, 4])))
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None
         assert torch.equal(parameter.grad, flat.named(flat.gradients_P)[name])
