@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from rnnsearch.flows.training_job import TrainingJob
@@ -86,8 +87,10 @@ class Saves:
         write_model(unfinished / MODEL, job.network, sizes, snapshot.parameters, snapshot.best)
         curve.write(unfinished / CURVE)
         (unfinished / OBSERVATIONS).write_text(json.dumps(observations, indent=1, sort_keys=True))
+        for path in (*unfinished.rglob("*"), unfinished):
+            _sync(path)
         unfinished.rename(job.finished)
-        os.sync()
+        _sync(job.workdir)
 
     def close(self) -> None:
         """Wait for what is being written and end the thread."""
@@ -98,3 +101,11 @@ class Saves:
         place = write_checkpoint(self._job.checkpoints, snapshot)
         (place / _SEEN).write_text(json.dumps(observations))
         prune_checkpoints(self._job.checkpoints)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
