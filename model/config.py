@@ -35,7 +35,9 @@ class TrainConfig(Section):
     optimizer: Literal["adadelta", "adam"] = "adadelta"
     learning_rate: float = Field(default=1.0, gt=0)  # of Adam; Adadelta has 1
     clip_norm: float = Field(default=1.0, gt=0)  # global L2 norm of the gradient; App. B.2
-    precision: Literal["float64", "float32", "bfloat16"] = "float32"  # of products; weights are never bfloat16
+    precision: Literal["float64", "float32", "bfloat16"] = (
+        "float32"  # of products; weights are never bfloat16
+    )
     log_every: int = Field(default=50, gt=0)  # updates between rows of the curve
     checkpoint_every: int = Field(default=500, gt=0)
     evaluate_every: int = Field(default=500, gt=0)  # dev loss
@@ -49,14 +51,18 @@ class SearchConfig(Section):
     beam: int = Field(default=12, gt=0)
     width: Literal["constant", "narrowing"] = "constant"
     normalize: bool = True  # divide the cost by the number of tokens, </s> counted
-    min_length_ratio: float = Field(default=0.0, ge=0)  # </s> forbidden for floor(ratio x source length) steps
+    min_length_ratio: float = Field(
+        default=0.0, ge=0
+    )  # </s> forbidden for floor(ratio x source length) steps
     max_length_ratio: float = Field(default=3.0, gt=0)  # steps at most, times the source length with </s>
     max_length_extra: int = Field(default=0, ge=0)
     unknown: Literal["allow", "forbid"] = "allow"
     n_best: int = Field(default=1, gt=0)
     keep_unfinished: bool = True
     retry_unknown: bool = False  # where nothing ended without [UNK], it is allowed again, and that is counted
-    retry_beam: int | None = Field(default=None, gt=0)  # where nothing ended, the beam doubles while below this
+    retry_beam: int | None = Field(
+        default=None, gt=0
+    )  # where nothing ended, the beam doubles while below this
     precision: Literal["float64", "float32", "bfloat16"] = "float32"
 
 

@@ -71,7 +71,26 @@ def random_texts(count: int, seed: int) -> list[str]:
         "'s",
         "l'",
     ]
-    pieces += ["`", '"', "(", ")", "«", "»", "’", "-", "--", "&", "|", "<", "[", "]", "etc.", "A.B.", "pp.", "DOT"]
+    pieces += [
+        "`",
+        '"',
+        "(",
+        ")",
+        "«",
+        "»",
+        "’",
+        "-",
+        "--",
+        "&",
+        "|",
+        "<",
+        "[",
+        "]",
+        "etc.",
+        "A.B.",
+        "pp.",
+        "DOT",
+    ]
     draw = random.Random(seed)
     texts = []
     for _ in range(count):
