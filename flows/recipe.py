@@ -62,10 +62,7 @@ def code_of(roots: tuple[str, ...]) -> CodeDigest:
 
 def libraries_of(stage: Stage) -> Mapping[str, str]:
     """The installed versions of the libraries that decide a stage's bytes."""
-    return {name: _version(name) for name in stage.libraries}
-
-
-_version = functools.cache(version)
+    return {name: version(name) for name in stage.libraries}
 
 
 def look_up(store: Store, recipe: Recipe, roots: tuple[str, ...], *, keep: bool = False) -> Finding:
