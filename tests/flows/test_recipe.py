@@ -1,17 +1,22 @@
 """Recipes of stages, and what the ledger says of them: a hit that can be used, or the exact reasons for none."""
 
 import os
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import rnnsearch
 from rnnsearch.flows import recipe as recipes
-from rnnsearch.flows.dag import Ref, Stage
+from rnnsearch.flows.dag import Ref, Stage, build
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.recipe import PYTHON, Finding, code_of, libraries_of, look_up, recipe_of
+from rnnsearch.flows.settings import load_settings
 from rnnsearch.storage.artifacts import FileEntry
+from rnnsearch.storage.code import CodeError, code_digest
 from rnnsearch.storage.digests import Digest, hash_bytes
 from rnnsearch.storage.ledger import Attempt
 from rnnsearch.storage.recipes import Recipe
@@ -263,3 +268,90 @@ def test_an_adoption_is_a_hit_until_it_is_undone(store: Store, record: Recorder)
     assert found.outputs == old.outputs
     store.ledger.undo(recipe.key, recipe.stage)
     assert look_up(store, recipe, STAGE.roots) == Finding(None, (f"Python 3.9 → {PYTHON}",))
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the package, which codes are read from: it may be changed."""
+    ignore = shutil.ignore_patterns("__pycache__", "*.toml", "smoke*")
+    folder = shutil.copytree(rnnsearch.__path__[0], tmp_path / "rnnsearch", ignore=ignore)
+    monkeypatch.setattr(recipes, "code_digest", partial(code_digest, package=folder))
+    code_of.cache_clear()
+    yield folder
+    code_of.cache_clear()
+
+
+def _codes() -> dict[str, str]:
+    """The code digest of each kind of stage of the smoke profile."""
+    return {stage.kind: code_of(stage.roots).digest for stage in build(load_settings("smoke"))}
+
+
+WRITE_SHARDS = {stage.kind for stage in build(load_settings("smoke"))} - {
+    "download",
+    "language-models",
+    "train",
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "changed"),
+    [
+        ("pipeline/sieve.py", '"""Drop each row', '"""Leave out each row', set()),
+        (
+            "pipeline/sieve.py",
+            "    first = first_reason(",
+            "    # the reasons\n    first = first_reason(",
+            set(),
+        ),
+        ("pipeline/encode.py", "import numpy as np\n", "import numpy as np\n\n\n", set()),
+        ("storage/leases.py", "LEASE_SECONDS = 30.0", "LEASE_SECONDS = 31.0", set()),
+        ("storage/store.py", "LAYOUT = 1", "LAYOUT = 2", set()),
+        ("flows/console.py", "_LINE_SECONDS = 15.0", "_LINE_SECONDS = 16.0", set()),
+        ("flows/report/templates/report.css", "{", "{ ", set()),
+        # One line two modules away: run_stages → selection → ngram.
+        ("pipeline/ngram.py", "{backoff:.7f}", "{backoff:.6f}", {"language-models"}),
+        # Three away: training → train_stage → encode; the sample of the pool is drawn by the same hash.
+        (
+            "pipeline/encode.py",
+            "0xBF58476D1CE4E5B9",
+            "0xBF58476D1CE4E5BB",
+            {"encode", "selection-sample", "train"},
+        ),
+        ("pipeline/tokenization.py", "import re", "import regex as re", {"tokenize"}),
+        ("storage/parquet.py", "compression_level=3", "compression_level=4", WRITE_SHARDS),
+        ("model/kernels/kernels.cpp", "#include", "#include ", {"train", "translate"}),
+        ("model/adadelta.py", "import torch\n", "import torch\nprint()\n", {"train"}),
+    ],
+)
+def test_a_change_of_code_changes_the_keys_of_just_the_stages_that_it_reaches(
+    package: Path, path: str, old: str, new: str, changed: set[str]
+) -> None:
+    before = _codes()
+    file = package / path
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+    code_of.cache_clear()
+    after = _codes()
+    assert {kind for kind, digest in after.items() if before[kind] != digest} == changed
+
+
+def test_the_copy_of_the_package_elsewhere_has_the_same_codes(package: Path) -> None:
+    there = _codes()
+    assert {
+        stage.kind: code_digest(
+            [root for root in stage.roots if "/" not in root],
+            [root for root in stage.roots if "/" in root],
+            outside=["rnnsearch.storage.store"],
+        ).digest
+        for stage in build(load_settings("smoke"))
+    } == there
+
+
+def test_an_import_that_hides_code_is_refused_wherever_a_stage_reaches_it(package: Path) -> None:
+    file = package / "pipeline" / "sieve.py"
+    text = file.read_text()
+    line = "    first = first_reason("
+    file.write_text(text.replace(line, f"    __import__('os')\n{line}", 1))
+    with pytest.raises(CodeError, match=r"rnnsearch\.pipeline\.sieve:sieve uses __import__"):
+        _codes()
