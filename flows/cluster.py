@@ -85,31 +85,13 @@ class Cluster:
                 with _same_sigterm():
                     self._reach()
                 self._connected = True
+                if self._closed:  # meanwhile: a signal came
+                    self.close()
+                    raise ClusterError("the run is ending")
                 self._probe()
             except ClusterError as error:
                 self._refused = error
                 raise
-
-    def _reach(self) -> None:
-        self._borrowed = ray.is_initialized()
-        if self._borrowed:
-            return
-        quiet: dict[str, Any] = {
-            "log_to_driver": False,
-            "logging_level": logging.ERROR,
-            "namespace": "rnnsearch",
-        }
-        if self.address is None:
-            own = {"num_cpus": self.processors, "object_store_memory": _OBJECT_STORE_BYTES}
-            ray.init(address="local", include_dashboard=False, **own, **quiet)
-            return
-        try:
-            _knock(self.address)
-            _within(_CONNECT_SECONDS, lambda: ray.init(address=self.address, **quiet))
-        except (OSError, ValueError, RuntimeError, RayError) as error:
-            raise ClusterError(
-                f"no Ray cluster answers at {self.address} ({error}); start it, or unset RAY_ADDRESS to run here"
-            ) from error
 
     def close(self) -> None:
         """Leave Ray, for good; a cluster that was started here ends, and what still waits for it gets an error."""
@@ -151,6 +133,27 @@ class Cluster:
         """How many machines the cluster has."""
         self.connect()
         return sum(1 for node in ray.nodes() if node["Alive"])
+
+    def _reach(self) -> None:
+        self._borrowed = ray.is_initialized()
+        if self._borrowed:
+            return
+        quiet: dict[str, Any] = {
+            "log_to_driver": False,
+            "logging_level": logging.ERROR,
+            "namespace": "rnnsearch",
+        }
+        if self.address is None:
+            own = {"num_cpus": self.processors, "object_store_memory": _OBJECT_STORE_BYTES}
+            ray.init(address="local", include_dashboard=False, **own, **quiet)
+            return
+        try:
+            _knock(self.address)
+            _within(_CONNECT_SECONDS, lambda: ray.init(address=self.address, **quiet))
+        except (OSError, ValueError, RuntimeError, RayError) as error:
+            raise ClusterError(
+                f"no Ray cluster answers at {self.address} ({error}); start it, or unset RAY_ADDRESS to run here"
+            ) from error
 
     def _probe(self) -> None:
         """Ask one worker of each node: without the package it would leave a driver waiting for ever."""
@@ -196,6 +199,7 @@ def _same_sigterm() -> Iterator[None]:
         yield
     finally:
         put(signal.SIGTERM, before)
+        signal.alarm(0)  # Ray's handler sets it, should the signal have come just now
 
 
 def _difference(there: Installed | None, here: Installed) -> str | None:

@@ -44,8 +44,9 @@ def run_profile(profile: str, overrides: Sequence[str], location: str) -> int:
                 f"stopped; `{_same_command(profile, overrides, location)}` goes on from here. Log: {log}"
             )
             return 130 if isinstance(signal, KeyboardInterrupt) else 143
+        finally:
+            logging.getLogger("prefect").setLevel(logging.CRITICAL)  # its server says good-bye at exit
     store.close()  # the workers of a cluster of its own are gone by now
-    logging.getLogger("prefect").setLevel(logging.CRITICAL)  # its server says good-bye at exit
     return _end(done, store, log, time.monotonic() - began)
 
 
