@@ -22,9 +22,14 @@ from typing import IO, NamedTuple
 import psutil
 
 HERE = Path(__file__).parent
-TINY = ("systems.rnnencdec.train.updates=6", "systems.rnnsearch.train.updates=12")
-"""A training of a second: of the smoke profile all else is as shipped."""
-SETTINGS = (*TINY, "systems.rnnencdec.train.checkpoint_every=3", "systems.rnnsearch.train.checkpoint_every=4")
+SETTINGS = (
+    "systems.rnnencdec.train.updates=6",
+    "systems.rnnencdec.train.checkpoint_every=3",
+    "systems.rnnsearch.train.updates=12",
+    "systems.rnnsearch.train.checkpoint_every=4",
+    "placement.threads_per_worker=1",
+)
+"""A training of a second; all else of the smoke profile is as shipped."""
 MARK = "CHAOS_CASE"
 """In the environment of a case's processes, and of all that they start."""
 
@@ -102,6 +107,10 @@ class Case:
     def plan(self, *words: object) -> None:
         """Ask for a kill: role, event, area, which of them, `before` or `half`."""
         (self.folder / "plan").write_text(" ".join(map(str, words)))
+
+    def remove(self) -> None:
+        """Give the disk space back; what failed is kept."""
+        shutil.rmtree(self.folder)
 
     def fired(self) -> int | None:
         """The process that was killed by the plan."""
@@ -244,7 +253,8 @@ class Arena:
         shutil.rmtree(self.short, ignore_errors=True)
 
     def _start_alone(self, words: Sequence[str], own: Mapping[str, str], out: Path, err: Path) -> Started:
-        environment = self.environment | {"RAY_TMPDIR": str(self.short)} | own
+        home = {"RAY_TMPDIR": str(self.short), "PREFECT_HOME": str(self.short / "alone")}
+        environment = self.environment | home | own
         with out.open("w") as to_out, err.open("w") as to_err:
             process = subprocess.Popen(
                 [Path(sys.executable).with_name("rnnsearch"), *words],

@@ -19,11 +19,20 @@ class Kill(NamedTuple):
     seconds: float
 
 
-def rerun(arena: Arena, case: Case, reference: Reference, kind: str, where: str, killed: Ended) -> Kill:
+def rerun(
+    arena: Arena,
+    case: Case,
+    reference: Reference,
+    kind: str,
+    where: str,
+    killed: Ended,
+    *,
+    alone: bool = False,
+) -> Kill:
     """Run once more and hold the outcome to what is promised; AssertionError says what broke."""
     case.calm()
     before = finished(case.store)
-    again = arena.run(case)
+    again = arena.run(case, alone=alone)
     story = f"{kind} {where}\n--- killed\n{killed}\n--- rerun\n{again}"
     assert again.code == 0, story
     run = last_run(case.store)

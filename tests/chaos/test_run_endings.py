@@ -1,0 +1,111 @@
+"""SIGINT and SIGTERM to a run: it says how to go on, lets go of everything, and goes on from there."""
+
+import re
+import shlex
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from arena import Arena, Started
+from stores import Reference, done_again, finished, last_run, left_over, outputs
+
+from rnnsearch.storage.store import Store
+
+pytestmark = [
+    pytest.mark.chaos,
+    pytest.mark.ray,
+    pytest.mark.flow,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+]
+
+Opening = Callable[[str], Path | None]
+
+
+def until(said: str, run: Started) -> None:
+    """Wait until a run has said something."""
+    while said not in run.said()[1]:
+        assert not run.ended(), run.wait()
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("number", "stage", "alone"),
+    [
+        pytest.param(signal.SIGINT, "train/rnnsearch", False, marks=pytest.mark.sample),
+        pytest.param(signal.SIGTERM, "train/rnnsearch", True, marks=pytest.mark.sample),
+        (signal.SIGINT, "train/rnnsearch", True),
+        (signal.SIGTERM, "translate/rnnsearch/all", False),
+        (signal.SIGTERM, "ingest/lines", False),
+        (signal.SIGINT, "starting Prefect", True),
+    ],
+)
+def test_a_signal_ends_a_run_clean_and_the_line_it_leaves_goes_on(
+    arena: Arena, opening: Opening, reference: Reference, number: int, stage: str, alone: bool
+) -> None:
+    case = arena.case(opening("gate" if stage == "starting Prefect" else stage))
+    run = arena.start(case, alone=alone)
+    until(stage if stage == "starting Prefect" else f"{stage:<32} started", run)
+    time.sleep(1)
+    began = time.monotonic()
+    run.send(number)
+    ended = run.wait()
+    print(f"{signal.Signals(number).name} in {stage}: ended after {time.monotonic() - began:.1f} s")
+    assert ended.code == 128 + number, ended
+    assert "Traceback" not in ended.err, ended
+    (command,) = re.findall(r"stopped; `rnnsearch (.+)` goes on from here", ended.err)
+    assert case.settle(15) == []
+    store = Store.open(case.store)
+    assert store.leases.held() == []
+    if stage != "starting Prefect":
+        assert last_run(case.store).state == "cancelled"
+    before = finished(case.store)
+    again = arena.run(case, *shlex.split(command))
+    assert again.code == 0, again
+    assert done_again(before, finished(case.store)) == []
+    assert outputs(case.store) == reference.outputs
+    assert left_over(case) == []
+    case.remove()
+
+
+@pytest.mark.parametrize("alone", [pytest.param(False, marks=pytest.mark.sample), True])
+def test_a_second_ctrl_c_is_immediate(
+    arena: Arena, opening: Opening, reference: Reference, alone: bool
+) -> None:
+    case = arena.case(opening("train/rnnsearch"))
+    run = arena.start(case, alone=alone)
+    until("train/rnnsearch                  started", run)
+    time.sleep(1)
+    run.send(signal.SIGINT)
+    until("once more to stop at once", run)
+    began = time.monotonic()
+    run.send(signal.SIGINT)
+    ended = run.wait()
+    seconds = time.monotonic() - began
+    print(f"the second one ended it after {seconds:.2f} s")
+    assert ended.code == 130, ended
+    assert seconds < 1
+    assert case.settle(15) == []
+    assert Store.open(case.store).leases.held() == []
+    again = arena.run(case)
+    assert again.code == 0, again
+    assert outputs(case.store) == reference.outputs
+    assert left_over(case) == []
+    case.remove()
+
+
+def test_ctrl_c_ends_a_run_that_waits_for_another(arena: Arena, opening: Opening) -> None:
+    case = arena.case(opening("train/rnnsearch"))
+    first = arena.start(case)
+    until("train/rnnsearch                  started", first)
+    second = arena.start(case)
+    time.sleep(6)
+    assert not first.ended()
+    began = time.monotonic()
+    second.send(signal.SIGINT)
+    ended = second.wait()
+    assert ended.code == 130, ended
+    assert time.monotonic() - began < 10
+    assert first.wait().code == 0
