@@ -37,7 +37,8 @@ def word_loss(
 
     The gradient is made together with the loss, in the buffer of the logits, so that they are never made twice.
     """
-    gradient = torch.is_grad_enabled() and output_KL.requires_grad
+    differentiable = any(part.requires_grad for part in (features_RL, output_KL, bias_K))
+    gradient = differentiable and torch.is_grad_enabled()
     return WordLoss(
         *_WordLoss.apply(  # type: ignore[no-untyped-call]
             kernels, precision, gradient, features_RL, output_KL, bias_K, words_R

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from rnnsearch.model.batch import Batch
-from rnnsearch.model.kernels import Kernels, build, choice, kernels_for
+from rnnsearch.model.config import NetworkConfig
+from rnnsearch.model.kernels import Kernels, Precision, build, choice, kernels_for
 from rnnsearch.model.kernels.build import BuildError
 from rnnsearch.model.kernels.choice import KernelsError
 from rnnsearch.model.kernels.compiled import CompiledKernels
@@ -84,6 +85,27 @@ def test_products_do_not_depend_on_the_number_of_threads(compiled: Kernels) -> N
             compiled.multiply(left, compiled.factor(matrix, "float32"), out)
             compiled.outer(left.t().contiguous(), matrix.t().contiguous(), gradient, "float32")
             results.append((out, gradient))
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_not_a_bit_of_loss_or_gradients_depends_on_the_number_of_threads(
+    compiled: Kernels, monkeypatch: pytest.MonkeyPatch, make_batch: Callable[..., Batch], precision: Precision
+) -> None:
+    monkeypatch.setenv("RNNSEARCH_KERNELS", "compiled")
+    network = Network(NetworkConfig(units=130, embedding=40, alignment_units=70, maxout_units=60), 300, 900)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.copy_(draw(*parameter.shape) * 0.1)
+    batch = make_batch([9, 4, 7] * 30, [5, 8, 2] * 30, source_size=300, target_size=900)
+    threads, results = torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            loss = network.loss(batch, precision)
+            results.append((loss.detach(), *torch.autograd.grad(loss, list(network.parameters()))))
     finally:
         torch.set_num_threads(threads)
     assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))

@@ -56,6 +56,15 @@ def test_the_loss_of_chunks_is_that_of_all_words_together(
 
 
 @pytest.mark.usefixtures("kernels")
+def test_a_frozen_output_matrix_still_passes_the_gradient_on() -> None:
+    features = torch.ones(2, 3, dtype=torch.float64, requires_grad=True)
+    output, bias = torch.eye(4, 3, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
+    word_loss(kernels_for(CPU), "float64", features, output, bias, torch.tensor([0, 1])).total.backward()
+    expected = torch.softmax(features.detach() @ output.t(), dim=1)[:, :3] - torch.eye(2, 3)
+    torch.testing.assert_close(features.grad, expected)
+
+
+@pytest.mark.usefixtures("kernels")
 def test_huge_logits_give_numbers() -> None:
     features, output = torch.tensor([[1.0]]), torch.tensor([[1e4], [-1e4], [9.999e3]])
     result = word_loss(kernels_for(CPU), "float32", features, output, torch.zeros(3), torch.tensor([2]))
