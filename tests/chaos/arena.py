@@ -166,10 +166,12 @@ def _described(process: psutil.Process) -> str:
 class Arena:
     """Long-lived services, and a folder for cases."""
 
-    def __init__(self, root: Path) -> None:
-        """Start everything; `close` ends it."""
-        self.root = root
+    def __init__(self) -> None:
+        """Start everything in a new folder; `close` ends it."""
         self.short = Path(tempfile.mkdtemp(prefix="chaos-", dir="/tmp"))  # Ray's sockets need short paths
+        self.short.chmod(0o755)  # some runs are another user's
+        self.root = self.short / "cases"
+        self.root.mkdir()
         self._ends: dict[int, int] = {}
         self._pids: queue.Queue[int] = queue.Queue()
         self._cases = 0
@@ -179,7 +181,7 @@ class Arena:
             for name, value in os.environ.items()
             if not name.startswith(("RAY_", "PREFECT_", "RNNSEARCH_", "CHAOS_CASE"))
         } | {
-            "CHAOS_ROOT": str(root),
+            "CHAOS_ROOT": str(self.root),
             "PYTHONPATH": os.pathsep.join(
                 [str(HERE / "hooks"), *filter(None, [os.environ.get("PYTHONPATH")])]
             ),
@@ -190,6 +192,9 @@ class Arena:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": "chaos" * 8,
         }
+        self.broken_disk = self.root / "eio"
+        """What fails in Ray's workers: see `eio.c`."""
+        self.preload = _compiled(self.short / "eio.so")
         try:
             server = self._start_server()
             cluster = self._start_cluster()
@@ -215,13 +220,19 @@ class Arena:
         environment: Mapping[str, str] | None = None,
         user: int | None = None,
         alone: bool = False,
+        package: Path | None = None,
     ) -> Started:
-        """Begin a command (`run` of the smoke profile by default); `alone`: with servers of its own."""
+        """Begin a command (`run` of the smoke profile by default); `alone`: with servers of its own.
+
+        `package` is a folder with another `rnnsearch` in it, for a command that is alone.
+        """
         if not words:
             words = ("run", "--profile", "smoke", *(word for each in settings for word in ("--set", each)))
         name = f"command-{time.monotonic_ns()}"
         out, err = case.folder / f"{name}.out", case.folder / f"{name}.err"
         own = {"RNNSEARCH_STORE": str(case.store), MARK: str(case.folder), **(environment or {})}
+        if package is not None:
+            own["PYTHONPATH"] = f"{package}{os.pathsep}{self.environment['PYTHONPATH']}"
         if alone:
             return self._start_alone(words, own, out, err)
         request = {"words": words, "environment": own, "user": user, "out": str(out), "err": str(err)}
@@ -238,8 +249,8 @@ class Arena:
         """The Ray workers of the long-lived cluster that are at work."""
         return [process for process in descendants(self._cluster.pid) if is_worker(process)]
 
-    def close(self) -> None:
-        """End the services."""
+    def close(self, *, keep: bool = False) -> None:
+        """End the services, and remove all files unless they are to be looked at."""
         for process in reversed(self._processes):
             left = descendants(process.pid)
             process.terminate()
@@ -250,7 +261,10 @@ class Arena:
             for each in left:
                 if each.is_running():
                     each.kill()
-        shutil.rmtree(self.short, ignore_errors=True)
+        if keep:
+            print(f"cases are kept in {self.root}")
+        else:
+            shutil.rmtree(self.short, ignore_errors=True)
 
     def _start_alone(self, words: Sequence[str], own: Mapping[str, str], out: Path, err: Path) -> Started:
         home = {"RAY_TMPDIR": str(self.short), "PREFECT_HOME": str(self.short / "alone")}
@@ -307,11 +321,14 @@ class Arena:
                 time.sleep(0.2)
 
     def _start_cluster(self) -> str:
-        self._cluster = self._spawn([sys.executable, "-c", _CLUSTER, self.short], "cluster.log", {})
+        fragile = {**self._fragile(), "CHAOS_EIO": str(self.broken_disk)}
+        self._cluster = self._spawn([sys.executable, "-c", _CLUSTER, self.short], "cluster.log", fragile)
         return _stdout(self._cluster).readline().strip()
 
     def _start_forks(self) -> subprocess.Popen[str]:
-        forks = self._spawn([sys.executable, HERE / "commands.py"], "forks.log", self.services)
+        forks = self._spawn(
+            [sys.executable, HERE / "commands.py"], "forks.log", self.services | self._fragile()
+        )
         if _stdout(forks).readline().strip() != "ready":
             raise RuntimeError((self.root / "forks.log").read_text())
 
@@ -326,6 +343,9 @@ class Arena:
         threading.Thread(target=listen, daemon=True).start()
         return forks
 
+    def _fragile(self) -> Mapping[str, str]:
+        return {} if self.preload is None else {"LD_PRELOAD": str(self.preload)}
+
     def _end_of(self, pid: int, seconds: float) -> int:
         end = time.monotonic() + seconds
         while pid not in self._ends:
@@ -333,6 +353,16 @@ class Arena:
                 raise TimeoutError
             time.sleep(0.02)
         return self._ends[pid]
+
+
+def _compiled(library: Path) -> Path | None:
+    """The library that makes a disk fail, or None where there is no compiler."""
+    words = ["gcc", "-O1", "-shared", "-fPIC", "-o", library, HERE / "eio.c", "-ldl"]
+    try:
+        subprocess.run(words, check=True, capture_output=True)
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return None
+    return library
 
 
 def descendants(pid: int) -> list[psutil.Process]:

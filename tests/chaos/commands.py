@@ -13,6 +13,8 @@ import sys
 import threading
 from typing import Any
 
+import sitecustomize
+
 from rnnsearch.flows import cli
 
 os.environ |= {name: os.environ.get(name, value) for name, value in cli.ENVIRONMENT.items()}
@@ -56,6 +58,7 @@ def _become(request: dict[str, Any]) -> None:
     os.dup2(null, 0)
     os.close(null)
     os.environ |= request["environment"]
+    sitecustomize.shift_clock()
     if request["user"] is not None:
         os.setgroups([])
         os.setgid(request["user"])

@@ -35,10 +35,10 @@ def seed() -> int:
 
 
 @pytest.fixture(scope="session")
-def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
-    place = Arena(tmp_path_factory.mktemp("arena"))
+def arena(request: pytest.FixtureRequest) -> Iterator[Arena]:
+    place = Arena()
     yield place
-    place.close()
+    place.close(keep=request.session.testsfailed > 0)
 
 
 @pytest.fixture(scope="session")

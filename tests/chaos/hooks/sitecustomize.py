@@ -3,8 +3,10 @@
 A case is a folder of CHAOS_ROOT that holds a `store`. Every change that any process is about to make below `store` is
 appended to the file `changes` beside it, as `role event area pid`: who (the driver or a Ray worker), what (`open` for
 writing, `fsync`, `link`, `rename`, `remove`, …) and where. Where the file `plan` asks for the n-th change of one kind,
-the process that is about to make it dies by SIGKILL instead; `half` cuts the file in two before, as if the kill had
-come in the middle of its writing. CHAOS_CLOCK moves `time.time` by so many seconds.
+the process that is about to make it dies by SIGKILL instead. The plan may say `half` (the file is cut in two before, as
+if the kill had come in the middle of its writing) or `sleep` (the process stops until SIGCONT).
+
+CHAOS_CLOCK moves `time.time` by so many seconds.
 """
 
 import os
@@ -77,7 +79,7 @@ def _note(event: str, path: str, descriptor: int | None = None) -> None:
     _append(f"{case}/fired", f"{os.getpid()}\n".encode())
     if plan[4] == "half" and descriptor is not None:
         os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGSTOP if plan[4] == "sleep" else signal.SIGKILL)
 
 
 def _open_path(descriptor: int) -> str:
@@ -114,9 +116,14 @@ def _watched_fsync(descriptor: int) -> None:
     _fsync(descriptor)
 
 
+def shift_clock() -> None:
+    """Let the wall clock of this process be wrong, if it is asked for."""
+    if "CHAOS_CLOCK" in os.environ:
+        true, shift = time.time, float(os.environ["CHAOS_CLOCK"])
+        time.time = lambda: true() + shift
+
+
 if _root != "/":
     _fsync, os.fsync = os.fsync, _watched_fsync  # no audit event
     sys.addaudithook(_hook)
-if "CHAOS_CLOCK" in os.environ:
-    _time, _shift = time.time, float(os.environ["CHAOS_CLOCK"])
-    time.time = lambda: _time() + _shift
+shift_clock()
