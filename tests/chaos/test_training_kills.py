@@ -20,7 +20,7 @@ from rnnsearch.flows.training_job import Ending, TrainingJob, Workers
 from rnnsearch.model.checkpoint import newest_checkpoint
 from rnnsearch.model.config import NetworkConfig, TrainConfig
 
-pytestmark = [pytest.mark.chaos, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.chaos, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(3_600)]
 
 WORDS = 2_000
 TRAIN = TrainConfig(
@@ -41,6 +41,18 @@ ray.init(num_cpus=2, include_dashboard=False, logging_level=logging.ERROR, log_t
          object_store_memory=100 * 1024**2)
 train_system(job)
 """
+
+
+_started: list[subprocess.Popen[bytes]] = []
+
+
+@pytest.fixture(autouse=True)
+def no_driver_is_left() -> Iterator[None]:
+    yield
+    while _started:
+        driver = _started.pop()
+        if driver.poll() is None:
+            _kill_all(driver)
 
 
 @pytest.fixture(scope="module")
@@ -98,11 +110,13 @@ def _start(job: TrainingJob) -> subprocess.Popen[bytes]:
     job.workdir.mkdir(parents=True)
     (job.workdir / "job").write_bytes(pickle.dumps(job))
     environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
-    return subprocess.Popen([sys.executable, "-c", DRIVER, job.workdir / "job"], env=environment)
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, job.workdir / "job"], env=environment)
+    _started.append(driver)
+    return driver
 
 
 def _finish(job: TrainingJob) -> None:
-    assert _start(job).wait(300) == 0
+    assert _start(job).wait(900) == 0
 
 
 def _descendants(driver: subprocess.Popen[bytes], name: str) -> list[psutil.Process]:
@@ -117,7 +131,7 @@ def _descendants(driver: subprocess.Popen[bytes], name: str) -> list[psutil.Proc
 
 
 def _wait_for(condition: Callable[[], bool], driver: subprocess.Popen[bytes], pause: float = 0.002) -> None:
-    end = time.monotonic() + 300
+    end = time.monotonic() + 900
     while not condition():
         assert driver.poll() is None, "the driver ended before it could be killed"
         assert time.monotonic() < end
@@ -171,7 +185,7 @@ def test_a_worker_killed_twice_inside_a_window_is_replaced(
         _wait_for(_said(job, update), driver)
         (worker,) = _descendants(driver, "ray::RayTrainWorker")
         worker.kill()
-    assert driver.wait(300) == 0
+    assert driver.wait(900) == 0
     assert _artifacts(job) == straight
     assert json.loads((job.finished / "observations.json").read_text())["starts"] == 3
 
@@ -231,7 +245,7 @@ def test_sigterm_to_the_worker_leaves_a_checkpoint_of_its_last_update(epochs: It
     _wait_for(_said(job, 30), driver)
     (worker,) = _descendants(driver, "ray::RayTrainWorker")
     worker.send_signal(signal.SIGTERM)
-    assert driver.wait(120) == 1  # TrainingStopped, uncaught
+    assert driver.wait(900) == 1  # TrainingStopped, uncaught
     found = newest_checkpoint([job.checkpoints])
     assert found is not None
     assert found.snapshot.update == found.snapshot.facts["curve"]["rows"][-1]["update"] >= 30
