@@ -74,7 +74,7 @@ class RunConsole:
                 self._console.print(Text(f"  {stage:<32} {note}"))
 
     def end(self, stage: str, state: str, note: str = "") -> None:
-        """A stage is finished: `state` is Cached, Computed or Failed."""
+        """A stage is over: `state` is Cached, Computed, Failed or Stopped."""
         with self._lock:
             self._rows.pop(stage, None)
             mark = {"Cached": "=", "Computed": "+", "Failed": "!"}.get(state, " ")

@@ -90,7 +90,7 @@ def run_stage(stage: Stage, session: Session, upstream: Mapping[str, Outputs]) -
                 try:
                     return _compute(stage, session, recipe, found.reasons, lease), False
                 except Exception:
-                    session.console.end(stage.name, "Failed")
+                    session.console.end(stage.name, "Stopped" if session.stopping.is_set() else "Failed")
                     raise
     attempt = found.attempt
     if attempt is None:
