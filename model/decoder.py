@@ -84,7 +84,7 @@ class _Search(Function):
         recurrence = Recurrence.forwards(kernels, precision, U)
         query_factor, context_factor = kernels.factor(Wa, precision), kernels.factor(C, precision)
         attention = kernels.attention(
-            keys_SBA.transpose(0, 1), annotations_SBH.transpose(0, 1), source_mask_BS, va_A
+            keys_SBA.transpose(0, 1), annotations_SBH.transpose(0, 1), source_mask_BS, va_A, precision
         )
         for t in range(length):
             kernels.multiply(states_TBN[t], query_factor, query_BA)
@@ -116,7 +116,7 @@ class _Search(Function):
         recurrence = Recurrence.backwards(kernels, precision, U)
         query_factor, context_factor = kernels.factor(Wa.t(), precision), kernels.factor(C.t(), precision)
         attention = kernels.attention(
-            keys_SBA.transpose(0, 1), annotations_SBH.transpose(0, 1), source_mask_BS, va_A
+            keys_SBA.transpose(0, 1), annotations_SBH.transpose(0, 1), source_mask_BS, va_A, precision
         )
         grad_gates_TBG = torch.empty_like(gates_TBG)
         grad_queries_TBA = torch.empty_like(queries_TBA)

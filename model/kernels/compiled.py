@@ -20,7 +20,14 @@ _SIGNATURES = {  # p: a pointer, i: an integer
     "attend_backward": "ppppppp",
     "cross_entropy": "iippppi",
 }
-_PRODUCTS = ("pack", "multiply")
+_PACKED = ("float32", "bfloat16")
+_WHOLE = ("float32", "float64")
+_TYPES = {
+    "pack": _PACKED,
+    "multiply": _PACKED,
+    "attend": (*_WHOLE, "bfloat16"),
+    "attend_backward": (*_WHOLE, "bfloat16"),
+}
 _NAMES = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "bfloat16"}
 
 
@@ -111,7 +118,7 @@ class CompiledKernels(Kernels):
         self._functions = {
             (name, suffix): _typed(library, f"{name}_{suffix}", signature)
             for name, signature in _SIGNATURES.items()
-            for suffix in (("float32", "bfloat16") if name in _PRODUCTS else ("float32", "float64"))
+            for suffix in _TYPES.get(name, _WHOLE)
         }
         self._packed_size = library.packed_size
         self._packed_size.restype = ctypes.c_int64
@@ -192,9 +199,16 @@ class CompiledKernels(Kernels):
         )  # fmt: skip
 
     def attention(
-        self, keys_BSA: Tensor, annotations_BSH: Tensor, mask_BS: Tensor, va_A: Tensor
+        self,
+        keys_BSA: Tensor,
+        annotations_BSH: Tensor,
+        mask_BS: Tensor,
+        va_A: Tensor,
+        precision: Precision = "float32",
     ) -> Attention:
-        """Return the soft search of one batch."""
+        """Return the soft search of one batch; in bfloat16 half as much is read at every step."""
+        if precision == "bfloat16":
+            keys_BSA, annotations_BSH = keys_BSA.bfloat16(), annotations_BSH.bfloat16()
         dtype = _NAMES[keys_BSA.dtype]
         functions = self._functions["attend", dtype], self._functions["attend_backward", dtype]
         return CompiledAttention(*functions, keys_BSA, annotations_BSH, mask_BS, va_A)

@@ -334,26 +334,36 @@ void reset_backward(int64_t rows, int64_t n, const T* gates, int64_t ld, const T
 
 // ---- the soft search
 
-template <class T>
-struct Source {  // of a batch; keys and annotations with the strides of a sentence and of a position
+inline float value(float x) { return x; }
+inline double value(double x) { return x; }
+inline float value(uint16_t x) {  // a bfloat16
+  uint32_t bits = static_cast<uint32_t>(x) << 16;
+  float wide;
+  std::memcpy(&wide, &bits, sizeof wide);
+  return wide;
+}
+
+// Of a batch: keys and annotations are kept as S, with the strides of a sentence and of a position; sums are T.
+template <class T, class S>
+struct Source {
   int64_t sentences, positions, key_size, annotation_size;
-  const T* keys;
+  const S* keys;
   int64_t key_sentence, key_position;
-  const T* annotations;
+  const S* annotations;
   int64_t annotation_sentence, annotation_position;
   const bool* mask;
   int64_t mask_sentence, mask_position;
   const T* va;
 
   bool real(int64_t b, int64_t j) const { return mask[b * mask_sentence + j * mask_position]; }
-  const T* key(int64_t b, int64_t j) const { return keys + b * key_sentence + j * key_position; }
-  const T* annotation(int64_t b, int64_t j) const {
+  const S* key(int64_t b, int64_t j) const { return keys + b * key_sentence + j * key_position; }
+  const S* annotation(int64_t b, int64_t j) const {
     return annotations + b * annotation_sentence + j * annotation_position;
   }
 };
 
-template <class T>
-void attend(const Source<T>& source, const T* query, T* alphas, T* context) {
+template <class T, class S>
+void attend(const Source<T, S>& source, const T* query, T* alphas, T* context) {
   int64_t a = source.key_size, h = source.annotation_size, positions = source.positions;
   at::parallel_for(0, source.sentences, 1, [&](int64_t first, int64_t last) {
     for (int64_t b = first; b < last; b++) {
@@ -363,10 +373,10 @@ void attend(const Source<T>& source, const T* query, T* alphas, T* context) {
       T top = -INFINITY, total = 0;
       for (int64_t j = 0; j < positions; j++) {
         if (!source.real(b, j)) continue;
-        const T* key = source.key(b, j);
+        const S* key = source.key(b, j);
         T score = 0;
 #pragma omp simd reduction(+ : score)
-        for (int64_t k = 0; k < a; k++) score += source.va[k] * tanh_(key[k] + q[k]);
+        for (int64_t k = 0; k < a; k++) score += source.va[k] * tanh_(value(key[k]) + q[k]);
         alpha[j] = score;
         top = score > top || score != score ? score : top;
       }
@@ -378,16 +388,16 @@ void attend(const Source<T>& source, const T* query, T* alphas, T* context) {
       for (int64_t j = 0; j < positions; j++) {
         if (!source.real(b, j)) continue;
         T weight = alpha[j] /= total;
-        const T* annotation = source.annotation(b, j);
+        const S* annotation = source.annotation(b, j);
 #pragma omp simd
-        for (int64_t k = 0; k < h; k++) c[k] += weight * annotation[k];
+        for (int64_t k = 0; k < h; k++) c[k] += weight * value(annotation[k]);
       }
     }
   });
 }
 
-template <class T>
-void attend_backward(const Source<T>& source, const T* query, const T* alphas, const T* grad_context, T* grad_query,
+template <class T, class S>
+void attend_backward(const Source<T, S>& source, const T* query, const T* alphas, const T* grad_context, T* grad_query,
                      T* grad_keys, T* grad_va) {
   int64_t a = source.key_size, h = source.annotation_size, positions = source.positions;
   at::parallel_for(0, source.sentences, 1, [&](int64_t first, int64_t last) {
@@ -401,22 +411,22 @@ void attend_backward(const Source<T>& source, const T* query, const T* alphas, c
       T mean = 0;
       for (int64_t j = 0; j < positions; j++) {
         if (!source.real(b, j)) continue;
-        const T* annotation = source.annotation(b, j);
+        const S* annotation = source.annotation(b, j);
         T sum = 0;
 #pragma omp simd reduction(+ : sum)
-        for (int64_t k = 0; k < h; k++) sum += annotation[k] * to_context[k];
+        for (int64_t k = 0; k < h; k++) sum += value(annotation[k]) * to_context[k];
         to_alpha[j] = sum;
         mean += alpha[j] * sum;
       }
       std::fill(to_query, to_query + a, T(0));
       for (int64_t j = 0; j < positions; j++) {
         if (!source.real(b, j)) continue;
-        const T* key = source.key(b, j);
+        const S* key = source.key(b, j);
         T* to_key = grad_keys + (b * positions + j) * a;
         T to_score = alpha[j] * (to_alpha[j] - mean);
 #pragma omp simd
         for (int64_t k = 0; k < a; k++) {
-          T t = tanh_(key[k] + q[k]);
+          T t = tanh_(value(key[k]) + q[k]);
           T inner = to_score * source.va[k] * (T(1) - t * t);
           to_va[k] += to_score * t;
           to_key[k] += inner;
@@ -513,18 +523,23 @@ void multiply_bfloat16(int64_t rows, int64_t columns, int64_t depth, const float
                                const T* grad_reset, T* grad, T* grad_gates, int64_t grad_ld) {                       \
     reset_backward(rows, n, gates, ld, state, grad_reset, grad, grad_gates, grad_ld);                                \
   }                                                                                                                  \
-  void attend_##SUFFIX(const Source<T>* source, const T* query, T* alphas, T* context) {                             \
-    attend(*source, query, alphas, context);                                                                         \
-  }                                                                                                                  \
-  void attend_backward_##SUFFIX(const Source<T>* source, const T* query, const T* alphas, const T* grad_context,     \
-                                T* grad_query, T* grad_keys, T* grad_va) {                                           \
-    attend_backward(*source, query, alphas, grad_context, grad_query, grad_keys, grad_va);                           \
-  }                                                                                                                  \
   void cross_entropy_##SUFFIX(int64_t rows, int64_t words, T* logits, const T* bias, const int64_t* target, T* nll,  \
                               int gradient) {                                                                        \
     cross_entropy(rows, words, logits, bias, target, nll, gradient != 0);                                            \
   }
 
+#define ATTEND(T, S, SUFFIX)                                                                                          \
+  void attend_##SUFFIX(const Source<T, S>* source, const T* query, T* alphas, T* context) {                          \
+    attend(*source, query, alphas, context);                                                                         \
+  }                                                                                                                  \
+  void attend_backward_##SUFFIX(const Source<T, S>* source, const T* query, const T* alphas, const T* grad_context,  \
+                                T* grad_query, T* grad_keys, T* grad_va) {                                           \
+    attend_backward(*source, query, alphas, grad_context, grad_query, grad_keys, grad_va);                           \
+  }
+
 FOR_BOTH(float, float32)
 FOR_BOTH(double, float64)
+ATTEND(float, float, float32)
+ATTEND(double, double, float64)
+ATTEND(float, uint16_t, bfloat16)
 }

@@ -154,9 +154,14 @@ class Kernels:
         torch.mul(passed_BN * (1 - reset_BN), state_BN, out=grad_gates_BG[:, 2 * n :])
 
     def attention(
-        self, keys_BSA: Tensor, annotations_BSH: Tensor, mask_BS: Tensor, va_A: Tensor
+        self,
+        keys_BSA: Tensor,
+        annotations_BSH: Tensor,
+        mask_BS: Tensor,
+        va_A: Tensor,
+        precision: Precision = "float32",
     ) -> Attention:
-        """Return the soft search of one batch."""
+        """Return the soft search of one batch; other kernels may keep keys and annotations in `precision`."""
         return Attention(keys_BSA, annotations_BSH, mask_BS, va_A)
 
     def cross_entropy(

@@ -162,6 +162,36 @@ def test_compiled_attention_equals_plain_attention_forwards_and_backwards(
         torch.testing.assert_close(fast, plain, rtol=tolerance, atol=tolerance)
 
 
+def attend(
+    kernels: Kernels, keys: Tensor, annotations: Tensor, mask: Tensor, va: Tensor, query: Tensor
+) -> Tensor:
+    alphas, context = keys.new_empty(keys.shape[:2]), keys.new_empty(len(keys), annotations.shape[2])
+    kernels.attention(keys, annotations, mask, va).forward(query, alphas, context)
+    return context
+
+
+def test_attention_in_bfloat16_is_that_of_rounded_keys_and_annotations(compiled: Kernels) -> None:
+    keys, annotations, va, query = draw(3, 7, 33), draw(3, 7, 50), draw(33), draw(3, 33)
+    mask = torch.arange(7) < torch.tensor([7, 1, 4])[:, None]
+    results = []
+    for precision, kept in (
+        ("bfloat16", (keys, annotations)),
+        ("float32", (keys.bfloat16().float(), annotations.bfloat16().float())),
+    ):
+        attention = compiled.attention(*kept, mask, va, precision)
+        alphas, context, gradients = (
+            keys.new_empty(3, 7),
+            keys.new_empty(3, 50),
+            [keys.new_zeros(3, 33), torch.zeros_like(keys), keys.new_zeros(3, 33)],
+        )
+        attention.forward(query, alphas, context)
+        attention.backward(query, alphas, context, *gradients)
+        results.append((alphas, context, *gradients))
+    for rounded, same in zip(*results, strict=True):
+        torch.testing.assert_close(rounded, same, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(results[0][1], attend(compiled, keys, annotations, mask, va, query), rtol=1e-5)
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-13)])
 def test_compiled_cross_entropy_equals_the_plain_one(
     compiled: Kernels, dtype: torch.dtype, tolerance: float
