@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import httpx
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.deployments.runner import RunnerDeployment
@@ -56,7 +57,7 @@ def deploy_profile(
     try:
         _make_pool(pool)
         deployment.apply()
-    except OSError as error:
+    except (OSError, httpx.HTTPError) as error:
         raise UsageError(f"no Prefect server answers at {server} ({error})") from error
     sys.stderr.write(
         f"deployment reproduce/{label} is on {server}{f', schedule {cron} ({timezone})' if cron else ''}\n"
