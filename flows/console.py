@@ -46,22 +46,31 @@ class RunConsole:
         if not self._console.is_terminal:
             yield
             return
-        with Live(self, console=self._console, refresh_per_second=4, transient=True) as self._live:
-            yield
-        self._live = None
+        live = Live(
+            self,
+            console=self._console,
+            refresh_per_second=4,
+            transient=True,
+            redirect_stdout=False,  # what Python prints is noise, and goes where `quiet` sends it
+            redirect_stderr=False,
+        )
+        try:
+            with live as self._live:
+                yield
+        finally:
+            self._live = None
 
     def say(self, text: str) -> None:
         """One line of prose, above the live display."""
-        with self._lock:
-            self._console.print(Text(text))
+        self._print(text)
 
     def begin(self, stage: str, note: str = "") -> None:
         """A stage starts to compute."""
         now = time.monotonic()
         with self._lock:
             self._rows[stage] = _Row("running", note, now, now)
-            if self._live is None:
-                self._console.print(Text(f"  {stage:<32} started{': ' + note if note else ''}"))
+        if self._live is None:
+            self._print(f"  {stage:<32} started{': ' + note if note else ''}")
 
     def progress(self, stage: str, note: str) -> None:
         """A stage got further; `note` says how far."""
@@ -69,16 +78,22 @@ class RunConsole:
         with self._lock:
             row = self._rows.setdefault(stage, _Row("running", note, now, now))
             row.note = note
-            if self._live is None and now - row.said >= _LINE_SECONDS:
+            due = self._live is None and now - row.said >= _LINE_SECONDS
+            if due:
                 row.said = now
-                self._console.print(Text(f"  {stage:<32} {note}"))
+        if due:
+            self._print(f"  {stage:<32} {note}")
 
     def end(self, stage: str, state: str, note: str = "") -> None:
         """A stage is over: `state` is Cached, Computed, Failed or Stopped."""
         with self._lock:
             self._rows.pop(stage, None)
-            mark = {"Cached": "=", "Computed": "+", "Failed": "!"}.get(state, " ")
-            self._console.print(Text(f"{mark} {stage:<32} {state:<9} {note}".rstrip()))
+        mark = {"Cached": "=", "Computed": "+", "Failed": "!"}.get(state, " ")
+        self._print(f"{mark} {stage:<32} {state:<9} {note}".rstrip())
+
+    def _print(self, line: str) -> None:
+        """Print without the lock: the live display draws itself meanwhile, and asks for it."""
+        self._console.print(Text(line))
 
     def __rich__(self) -> Group:
         """The live part: one line for each stage that is at work."""
