@@ -19,6 +19,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from rnnsearch.storage.errors import explained
+
 _LINE_SECONDS = 15.0  # between two progress lines of a stage where nobody watches a terminal
 
 
@@ -107,14 +109,20 @@ class RunConsole:
 
 @contextlib.contextmanager
 def quiet(log: Path) -> Iterator[IO[str]]:
-    """Send everything that this process and its children print into `log`; yield the real standard error."""
-    log.parent.mkdir(parents=True, exist_ok=True)
+    """Send everything that this process and its children print into `log`; yield the real standard error.
+
+    Raises StoreError where `log` cannot be written.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     out, err = os.dup(1), os.dup(2)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+    except OSError as error:
+        raise explained(error, f"write the log {log}") from error
     real = os.fdopen(os.dup(err), "w", encoding="utf-8", errors="replace", buffering=1)
     try:
         yield real
