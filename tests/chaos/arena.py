@@ -218,11 +218,12 @@ class Arena:
         *words: str,
         settings: Sequence[str] = SETTINGS,
         environment: Mapping[str, str] | None = None,
-        user: int | None = None,
+        mortal: bool = False,
         alone: bool = False,
         package: Path | None = None,
     ) -> Started:
-        """Begin a command (`run` of the smoke profile by default); `alone`: with servers of its own.
+        """Begin a command (`run` of the smoke profile by default); `alone`: with servers of its own; `mortal`: root
+        is refused what the modes of files refuse.
 
         `package` is a folder with another `rnnsearch` in it, for a command that is alone.
         """
@@ -235,7 +236,7 @@ class Arena:
             own["PYTHONPATH"] = f"{package}{os.pathsep}{self.environment['PYTHONPATH']}"
         if alone:
             return self._start_alone(words, own, out, err)
-        request = {"words": words, "environment": own, "user": user, "out": str(out), "err": str(err)}
+        request = {"words": words, "environment": own, "mortal": mortal, "out": str(out), "err": str(err)}
         _stdin(self._forks).write(json.dumps(request) + "\n")
         _stdin(self._forks).flush()
         pid = self._pids.get(timeout=60)
@@ -310,7 +311,7 @@ class Arena:
         server = self._spawn([sys.executable, *words, "--no-services"], "server.log", {})
         threading.Thread(target=_stdout(server).read, daemon=True).start()
         url = f"http://127.0.0.1:{port}/api"
-        end = time.monotonic() + 180
+        end = time.monotonic() + 600
         while True:
             try:
                 with urllib.request.urlopen(f"{url}/health", timeout=5):

@@ -1,14 +1,16 @@
 """Runs `rnnsearch` commands as forks of one process that has imported everything, so that a command costs no imports.
 
-`python commands.py` reads a line of JSON for each command (its words, its environment, where its output goes, the
-user to be) and answers `pid N`; when a command ends it says `end N STATUS`. In the fork all is as in the console
-script: the same entry point, its own end of the interpreter.
+`python commands.py` reads a line of JSON for each command (its words, its environment, where its output goes, whether
+it obeys the modes of files) and answers `pid N`; when a command ends it says `end N STATUS`. In the fork all is as in
+the console script: the same entry point, its own end of the interpreter.
 """
 
+import ctypes
 import gc
 import json
 import os
 import select
+import struct
 import sys
 import threading
 from typing import Any
@@ -59,11 +61,23 @@ def _become(request: dict[str, Any]) -> None:
     os.close(null)
     os.environ |= request["environment"]
     sitecustomize.shift_clock()
-    if request["user"] is not None:
-        os.setgroups([])
-        os.setgid(request["user"])
-        os.setuid(request["user"])
+    if request["mortal"]:
+        _obey_permissions()
     sys.argv = ["rnnsearch", *request["words"]]
+
+
+def _obey_permissions() -> None:
+    """Let root be refused what its files' modes refuse: without the capabilities to override them."""
+    library = ctypes.CDLL(None, use_errno=True)
+    header = struct.pack("Ii", 0x20080522, 0)  # version 3, this process
+    data = ctypes.create_string_buffer(24)  # effective, permitted, inheritable, in two halves
+    if library.capget(header, data):
+        raise OSError(ctypes.get_errno(), "capget")
+    halves = [
+        value & ~0b1110 if half < 3 else value for half, value in enumerate(struct.unpack("6I", data.raw))
+    ]
+    if library.capset(header, struct.pack("6I", *halves)):
+        raise OSError(ctypes.get_errno(), "capset")
 
 
 if __name__ == "__main__":

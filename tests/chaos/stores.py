@@ -72,7 +72,7 @@ def left_over(case: Case) -> list[str]:
     """Unfinished files, unfinished work, held leases, and living processes, as they are now."""
     store = case.store
     found = [f"process {process}" for process in case.settle()]
-    for pattern in (f"{TEMPORARY}/*", "local/*/tmp/*", "local/*/work/*", "trash/*"):
+    for pattern in (f"{TEMPORARY}/*", "local/*/tmp/*", "work/*", "trash/*"):
         found += sorted(str(path.relative_to(store)) for path in store.glob(pattern))
     opened = Store.open(store)
     return found + [f"lease {lease.name}" for lease in opened.leases.held()]

@@ -114,7 +114,7 @@ def test_a_training_worker_killed_at_any_moment(
     case = arena.case(opening("train/rnnsearch"))
     run = arena.start(case)
     victim = _first(lambda: (each for each in arena.workers() if "TrainWorker" in _title(each)), run)
-    while not (said := list(case.store.glob("local/*/work/*/epoch-*/messages.jsonl"))) and not run.ended():
+    while not (said := list(case.store.glob("work/*/epoch-*/messages.jsonl"))) and not run.ended():
         time.sleep(0.01)
     print(said, moment)
     time.sleep(moment.more * 10)

@@ -34,11 +34,9 @@ _plans: dict[tuple[int, str], list[str]] = {}
 def area(path: str) -> str:
     """Which part of a store a path below it belongs to."""
     parts = path.split("/")
-    if parts[0] != "local" or len(parts) < 3:
-        return parts[0]
-    if parts[2] == "work":
+    if parts[0] == "work":
         return next((_FOLDERS[part] for part in parts if part in _FOLDERS), "work")
-    return f"local-{parts[2]}"
+    return f"local-{parts[2]}" if parts[0] == "local" and len(parts) > 2 else parts[0]
 
 
 def _plan(case: str) -> list[str]:
