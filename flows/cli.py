@@ -53,9 +53,10 @@ def main() -> None:
     except USER_ERRORS as error:
         sys.stderr.write(f"rnnsearch: {error}\n")
         sys.exit(2)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.exit(141)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # typer makes a 1 of it, which is a failed run's
+            sys.exit(141)
+        raise
 
 
 @app.command()

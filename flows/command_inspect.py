@@ -53,10 +53,10 @@ def last_finished(store: Store) -> Run:
 
 def draw_report(run: str | None, location: str, to: Path | None) -> None:
     """Draw the report of a run and print where it is."""
-    from rnnsearch.flows.report.write import write_report  # noqa: PLC0415  # matplotlib is slow to import
-
     store = Store.open(location, create=False)
     found = last_finished(store) if run is None else store.runs.find(run)
+    from rnnsearch.flows.report.write import write_report  # noqa: PLC0415  # matplotlib is slow to import
+
     folder = to or report_folder(store, found.id)
     sys.stdout.write(f"{write_report(store, found.id, folder)}\n")
 

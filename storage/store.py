@@ -179,11 +179,11 @@ def open_backend(location: str | Path, *, create: bool) -> Backend:
     if mark and scheme != "file":
         raise StoreError(f"{text} is no place for a store; give a folder or s3://bucket/prefix")
     root = Path(rest if mark else text).expanduser().absolute()
+    if root.is_file():
+        raise StoreError(f"{root} is a file; a store is a folder")
     if create:
         try:
             root.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:
-            raise StoreError(f"{root} is a file; a store is a folder") from None
         except OSError as error:
             raise explained(error, f"make the store's folder {root}") from error
     return LocalBackend(root)
