@@ -78,7 +78,7 @@ class Saves:
         job = self._job
         unfinished = job.workdir / _UNFINISHED
         shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
+        unfinished.mkdir()
         found = self.find()
         if found is None or found.snapshot.update != snapshot.update:
             raise TrainingError(f"the last checkpoint in {job.checkpoints} is gone; run again")

@@ -65,8 +65,9 @@ def write_checkpoint(folder: Path, snapshot: Snapshot) -> Path:
     """
     place = folder / f"update-{snapshot.update:09d}"
     unfinished = folder / f"{_UNFINISHED}{place.name}"
+    folder.mkdir(exist_ok=True)  # never what it lies in: that a mount is gone must be seen
     shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
+    unfinished.mkdir()
     optimizer = {
         f"{buffer}/{name}": tensor
         for buffer, named in snapshot.buffers.items()
