@@ -16,7 +16,7 @@ from rnnsearch.flows.console import RunConsole, quiet
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.guard import Terminated, guarded
 from rnnsearch.flows.report.write import write_report
-from rnnsearch.flows.reproduce import Reproduction, reproduce
+from rnnsearch.flows.reproduce import Reproduction, ReproductionError, reproduce
 from rnnsearch.flows.settings import load_settings
 from rnnsearch.storage.store import Store
 
@@ -39,6 +39,8 @@ def run_profile(profile: str, overrides: Sequence[str], location: str) -> int:
                 console.say("starting Prefect …")
                 flow = reproduce.with_options(task_runner=runner)
                 done = flow(profile=profile, overrides=list(overrides), store=location, console=console)
+        except ReproductionError as error:
+            done = error.done
         except (KeyboardInterrupt, Terminated) as signal:
             console.say(
                 f"stopped; `{_same_command(profile, overrides, location)}` goes on from here. Log: {log}"

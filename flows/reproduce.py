@@ -1,5 +1,6 @@
 """The flow: every stage of a profile as a Prefect task, on Ray, with one cache."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +27,17 @@ class Reproduction(NamedTuple):
     skipped: tuple[str, ...]  # stages that waited for a failed one
 
 
+class ReproductionError(RuntimeError):
+    """A run in which stages failed: Prefect must not show it as completed."""
+
+    def __init__(self, done: Reproduction) -> None:
+        """Keep what became of the run."""
+        super().__init__(
+            f"run {done.run}: " + "; ".join(f"{name}: {why}" for name, why in done.failed.items())
+        )
+        self.done = done
+
+
 @flow(name="reproduce", flow_run_name="reproduce-{profile}", validate_parameters=False)
 def reproduce(
     profile: str = "demo",
@@ -33,9 +45,15 @@ def reproduce(
     store: str = ".rnnsearch",
     console: Any = None,  # a RunConsole; None where nobody watches, as in a deployment
 ) -> Reproduction:
-    """Run a profile. Every parameter but the console is JSON, so that a deployment can carry them."""
+    """Run a profile; ReproductionError if a stage failed.
+
+    Every parameter but the console is JSON, so that a deployment can carry them.
+    """
     settings = load_settings(profile, overrides)
-    return run_stages(settings, Store.open(store), console or RunConsole(None), profile, overrides)
+    done = run_stages(settings, Store.open(store), console or RunConsole(None), profile, overrides)
+    if done.failed:
+        raise ReproductionError(done)
+    return done
 
 
 def run_stages(
@@ -52,7 +70,14 @@ def run_stages(
             "stages": [stage.name for stage in stages],
         }
     )
-    session = Session(store=store, run=run.id, cluster=cluster, placement=settings.placement, console=console)
+    session = Session(
+        store=store,
+        run=run.id,
+        cluster=cluster,
+        placement=settings.placement,
+        console=console,
+        slots=threading.Semaphore(settings.placement.stages_at_once),
+    )
     state: RunState = "cancelled"
     try:
         futures = _submit(stages, session)

@@ -43,6 +43,7 @@ class Session:
     placement: PlacementConfig
     console: RunConsole
     stopping: threading.Event = field(default_factory=threading.Event)  # no stage begins after it is set
+    slots: threading.Semaphore = field(default_factory=threading.Semaphore)  # as many stages work at once
 
 
 @dataclass(kw_only=True)
@@ -61,7 +62,8 @@ def as_task(stage: Stage, session: Session) -> Task[[Mapping[str, Outputs]], Out
 
     @task(name=stage.name, task_run_name=stage.name, cache_policy=NO_CACHE, persist_result=False)
     def compute(upstream: Mapping[str, Outputs]) -> Outputs | State[Outputs]:
-        outputs, cached = run_stage(stage, session, upstream)
+        with session.slots:
+            outputs, cached = run_stage(stage, session, upstream)
         return Completed(name="Cached", data=outputs) if cached else outputs
 
     return compute
