@@ -32,9 +32,7 @@ class ReproductionError(RuntimeError):
 
     def __init__(self, done: Reproduction) -> None:
         """Keep what became of the run."""
-        super().__init__(
-            f"run {done.run}: " + "; ".join(f"{name}: {why}" for name, why in done.failed.items())
-        )
+        super().__init__(f"run {done.run}: {_said(done.failed)}")
         self.done = done
 
 
@@ -79,20 +77,26 @@ def run_stages(
         slots=threading.Semaphore(settings.placement.stages_at_once),
     )
     state: RunState = "cancelled"
+    note = ""
     try:
         futures = _submit(stages, session)
         states = {name: _wait(future) for name, future in futures.items()}
         failed = {name: _reason(found) for name, found in states.items() if found.is_failed()}
         state = "failed" if failed else "finished"
+        note = _said(failed)
     finally:
         session.stopping.set()
         cluster.close()
-        store.runs.finish(run.id, state)
+        store.runs.finish(run.id, state, note)
         store.close()
     done = [found for found in states.values() if found.is_completed()]
     cached = sum(found.name == "Cached" for found in done)
     skipped = tuple(name for name, found in states.items() if found.is_pending() or found.name == "NotReady")
     return Reproduction(run.id, cached, len(done) - cached, failed, skipped)
+
+
+def _said(failed: Mapping[str, str]) -> str:
+    return "; ".join(f"{stage}: {reason}" for stage, reason in failed.items())
 
 
 def _submit(stages: Sequence[Stage], session: Session) -> Mapping[str, PrefectFuture[Any]]:
