@@ -23,6 +23,7 @@ from rnnsearch.flows.shards import MergeTask, ShardTask, compute_merge, compute_
 from rnnsearch.flows.work import WORK, FoldWork, MapWork, RunWork
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.digests import Digest
+from rnnsearch.storage.errors import explained
 from rnnsearch.storage.leases import Lease, LeaseRecord
 from rnnsearch.storage.recipes import Recipe
 from rnnsearch.storage.runs import StageUse
@@ -91,8 +92,10 @@ def run_stage(stage: Stage, session: Session, upstream: Mapping[str, Outputs]) -
                 session.console.begin(stage.name, "; ".join(found.reasons[:1]))
                 try:
                     return _compute(stage, session, recipe, found.reasons, lease), False
-                except Exception:
+                except Exception as error:
                     session.console.end(stage.name, "Stopped" if session.stopping.is_set() else "Failed")
+                    if isinstance(error, OSError):
+                        raise explained(error, f"use {error.filename or 'the disk'}") from error
                     raise
     attempt = found.attempt
     if attempt is None:
