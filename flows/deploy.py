@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import httpx
 from prefect.client.orchestration import get_client
@@ -69,8 +70,9 @@ def deploy_profile(
 
 def _schedule(cron: str, timezone: str) -> Schedule:
     try:
+        ZoneInfo(timezone)
         return Cron(cron, timezone=timezone)
-    except ValueError as error:
+    except (ValueError, ZoneInfoNotFoundError) as error:
         raise UsageError(f"the schedule {cron!r} ({timezone}) is not one: {error}") from error
 
 

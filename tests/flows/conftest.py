@@ -135,7 +135,7 @@ def rnnsearch() -> Command:
             capture_output=True,
             timeout=timeout,
             cwd=cwd,
-            env=clean_environment() | environment,
+            env=_clean_environment() | environment,
             check=False,
         )
         return subprocess.CompletedProcess(
@@ -145,10 +145,29 @@ def rnnsearch() -> Command:
     return call
 
 
-def clean_environment() -> dict[str, str]:
+def _clean_environment() -> dict[str, str]:
     """This process's, without what says where Prefect, Ray and the store are."""
-    where = re.compile(r"(PREFECT|RAY|RNNSEARCH)_")
+    where = re.compile(r"PREFECT_|RNNSEARCH_|RAY_A")  # RAY_ADDRESS, RAY_AUTH…
     return {name: value for name, value in os.environ.items() if not where.match(name)}
+
+
+@pytest.fixture(scope="session")
+def clean_environment() -> Mapping[str, str]:
+    """For processes that know of no Prefect, no Ray and no store elsewhere."""
+    return _clean_environment()
+
+
+class Smoke(NamedTuple):
+    """A run of the smoke profile that finished, and its store."""
+
+    done: subprocess.CompletedProcess[str]
+    store: Path
+
+
+@pytest.fixture(scope="session")
+def smoke(rnnsearch: Command, tmp_path_factory: pytest.TempPathFactory) -> Smoke:
+    store = tmp_path_factory.mktemp("smoke") / "store"
+    return Smoke(rnnsearch("run", "--profile", "smoke", "--store", store, timeout=1700), store)
 
 
 class PrefectServer(NamedTuple):
@@ -172,7 +191,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect
     with (folder / "server.log").open("wb") as log:
         server = subprocess.Popen(
             [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
-            env=clean_environment() | environment,
+            env=_clean_environment() | environment,
             stdout=log,
             stderr=log,
             start_new_session=True,

@@ -1,19 +1,58 @@
-"""Deployments on a real Prefect server."""
+"""Deployments on a real Prefect server, and a worker that runs one."""
 
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-if TYPE_CHECKING:
-    from conftest import Command, PrefectServer
+from rnnsearch.storage.store import Store
 
-pytestmark = [pytest.mark.flow, pytest.mark.slow]
+if TYPE_CHECKING:
+    from conftest import Command, PrefectServer, Smoke
+
+pytestmark = [pytest.mark.flow, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture
+def work(
+    prefect_server: "PrefectServer", clean_environment: Mapping[str, str], tmp_path: Path
+) -> Callable[[str], None]:
+    """A worker that takes what its pool has to do, once."""
+
+    def work(pool: str) -> None:
+        arguments = ["worker", "start", "--pool", pool, "--run-once", "--install-policy", "never"]
+        done = subprocess.run(
+            [sys.executable, "-m", "prefect", *arguments],
+            env={**clean_environment, **prefect_server.environment},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+    return work
+
+
+@pytest.fixture
+def client(prefect_server: "PrefectServer") -> Iterator[SyncPrefectClient]:
+    with (
+        temporary_settings({PREFECT_API_URL: prefect_server.url}),
+        get_client(sync_client=True) as client,
+    ):
+        yield client
 
 
 def test_a_profile_becomes_a_scheduled_deployment_that_names_the_flow_by_its_module(
-    rnnsearch: "Command", prefect_server: "PrefectServer"
+    rnnsearch: "Command", prefect_server: "PrefectServer", client: SyncPrefectClient
 ) -> None:
     done = rnnsearch(
         "deploy", "-p", "smoke", "--cron", "0 2 * * *", "--timezone", "Europe/Paris", "--set", "search.beam=2",
@@ -22,12 +61,7 @@ def test_a_profile_becomes_a_scheduled_deployment_that_names_the_flow_by_its_mod
     assert done.returncode == 0, done.stderr
     assert done.stdout == "reproduce/nightly\n"
     assert "prefect worker start --pool rnnsearch" in done.stderr
-    with (
-        temporary_settings({PREFECT_API_URL: prefect_server.url}),
-        get_client(sync_client=True) as client,
-    ):
-        found = client.read_deployment_by_name("reproduce/nightly")
-        pool = client.read_work_pool("rnnsearch")
+    found = client.read_deployment_by_name("reproduce/nightly")
     assert found.entrypoint == "rnnsearch.flows.reproduce.reproduce"
     assert found.parameters == {
         "profile": "smoke",
@@ -36,14 +70,124 @@ def test_a_profile_becomes_a_scheduled_deployment_that_names_the_flow_by_its_mod
     }
     (schedule,) = found.schedules
     assert (schedule.schedule.cron, schedule.schedule.timezone) == ("0 2 * * *", "Europe/Paris")
-    assert pool.type == "process"
+    assert client.read_work_pool("rnnsearch").type == "process"
 
 
-def test_a_bad_schedule_is_refused(rnnsearch: "Command", prefect_server: "PrefectServer") -> None:
-    done = rnnsearch("deploy", "-p", "smoke", "--cron", "every night", **prefect_server.environment)
-    assert done.returncode == 2
-    assert "every night" in done.stderr
+def test_deploying_again_replaces_schedule_and_parameters(
+    rnnsearch: "Command", prefect_server: "PrefectServer", client: SyncPrefectClient, tmp_path: Path
+) -> None:
+    for cron, beam in (("0 2 * * *", 2), ("30 4 * * 1", 3)):
+        done = rnnsearch(
+            *("deploy", "-p", "smoke", "--name", "weekly", "--cron", cron, "--set", f"search.beam={beam}"),
+            *("--pool", "nights"),
+            cwd=tmp_path,
+            **prefect_server.environment,
+        )
+        assert done.returncode == 0, done.stderr
+    found = client.read_deployment_by_name("reproduce/weekly")
+    assert [each.schedule.cron for each in found.schedules] == ["30 4 * * 1"]
+    assert found.parameters["overrides"] == ["search.beam=3"]
+    assert found.parameters["store"] == str(tmp_path / ".rnnsearch"), "a worker has another working folder"
+    assert found.work_pool_name == "nights"
+
+
+def test_a_profile_of_ones_own_is_deployed_by_its_whole_path_and_under_its_name(
+    rnnsearch: "Command", prefect_server: "PrefectServer", client: SyncPrefectClient, own_profile: Path
+) -> None:
+    path = own_profile.rename(own_profile.with_name("mine.toml"))
+    done = rnnsearch("deploy", "-p", "mine.toml", cwd=path.parent, **prefect_server.environment)
+    assert done.stdout == "reproduce/mine\n", done.stderr
+    found = client.read_deployment_by_name("reproduce/mine")
+    assert found.parameters["profile"] == str(path)
+    assert found.schedules == []
+
+
+def test_a_worker_runs_a_deployment_and_its_stages_show_as_cached(
+    rnnsearch: "Command",
+    prefect_server: "PrefectServer",
+    client: SyncPrefectClient,
+    smoke: "Smoke",
+    work: Callable[[str], None],
+) -> None:
+    assert smoke.done.returncode == 0, smoke.done.stderr
+    deploy = ("deploy", "-p", "smoke", "--store", smoke.store, "--name", "once", "--pool", "once")
+    assert rnnsearch(*deploy, **prefect_server.environment).returncode == 0
+    deployment = client.read_deployment_by_name("reproduce/once")
+    asked = client.create_flow_run_from_deployment(deployment.id)
+    work("once")
+    run = client.read_flow_run(asked.id)
+    assert run.state is not None
+    assert run.state.is_completed(), run.state
+    tasks = client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[asked.id])))
+    stages = Store.open(smoke.store).ledger.stages()
+    assert {task.name: task.state_name for task in tasks} == dict.fromkeys(stages, "Cached")
+    recorded = Store.open(smoke.store).runs.list()[-1]
+    assert recorded.state == "finished"
+    assert all(use.hit for use in recorded.uses)
+
+
+def test_a_deployed_run_in_which_a_stage_fails_is_failed_for_prefect(
+    rnnsearch: "Command",
+    prefect_server: "PrefectServer",
+    client: SyncPrefectClient,
+    work: Callable[[str], None],
+    tmp_path: Path,
+) -> None:
+    text = tmp_path / "gone.en"
+    text.write_text("a\n")
+    deploy = (
+        "deploy",
+        "-p",
+        "smoke",
+        "--set",
+        f"sources.lines-en.url={text}",
+        "--name",
+        "fails",
+        "--pool",
+        "fails",
+    )
+    done = rnnsearch(*deploy, "--store", tmp_path / "store", **prefect_server.environment)
+    assert done.returncode == 0, done.stderr
+    text.unlink()
+    asked = client.create_flow_run_from_deployment(client.read_deployment_by_name("reproduce/fails").id)
+    work("fails")
+    run = client.read_flow_run(asked.id)
+    assert run.state is not None
+    assert run.state.is_failed(), run.state
+    assert "download/lines-en" in str(run.state.message)
+    states = {
+        task.name: task.state_name
+        for task in client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[asked.id])))
+    }
+    assert states["download/lines-en"] == "Failed"
+    assert states["download/lines-fr"] == "Completed"
+    assert Store.open(tmp_path / "store").runs.list()[-1].state == "failed"
+
+
+@pytest.mark.parametrize("cron", ["every night", "61 2 * * *", "0 2 * *"])
+def test_a_bad_schedule_is_refused(rnnsearch: "Command", prefect_server: "PrefectServer", cron: str) -> None:
+    done = rnnsearch("deploy", "-p", "smoke", "--cron", cron, "--name", "bad", **prefect_server.environment)
+    assert done.returncode == 2, done.stderr
+    assert f"the schedule {cron!r} (UTC) is not one" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_timezone_that_does_not_exist_is_refused(
+    rnnsearch: "Command", prefect_server: "PrefectServer"
+) -> None:
+    deploy = ("deploy", "-p", "smoke", "--cron", "0 2 * * *", "--timezone", "Mars/Olympus")
+    done = rnnsearch(*deploy, **prefect_server.environment)
+    assert done.returncode == 2, done.stderr
+    assert "Mars/Olympus" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_profile_that_cannot_be_used_is_refused_before_a_server_is_asked(rnnsearch: "Command") -> None:
+    done = rnnsearch(
+        "deploy", "-p", "smoke", "--set", "search.beem=1", PREFECT_API_URL="http://127.0.0.1:9/api"
+    )
+    assert done.returncode == 2
+    assert "did you mean 'beam'" in done.stderr
 
 
 def test_a_server_that_does_not_answer_is_one_message(rnnsearch: "Command") -> None:
@@ -51,3 +195,9 @@ def test_a_server_that_does_not_answer_is_one_message(rnnsearch: "Command") -> N
     assert done.returncode == 2
     assert "no Prefect server answers at http://127.0.0.1:9/api" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_deployment_file_of_the_recipes_names_the_same_flow() -> None:
+    text = (Path(__file__).parents[2] / "infra" / "prefect.yaml").read_text()
+    (entrypoint,) = set(re.findall(r"entrypoint: *(\S+)", text))
+    assert entrypoint == "rnnsearch.flows.reproduce.reproduce"

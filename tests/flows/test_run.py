@@ -1,92 +1,226 @@
 """The whole house, as a user meets it: the command line in processes of its own, on the smoke profile."""
 
 import json
+import os
+import pty
 import re
+import select
+import shutil
 import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rnnsearch.storage.store import Store
 
 if TYPE_CHECKING:
-    from conftest import Command
+    from conftest import Command, Smoke
 
-pytestmark = [pytest.mark.flow, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.flow, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 NOISE = re.compile(r"INFO|WARNING|Traceback|DeprecationWarning|raylet|prefect\.", re.IGNORECASE)
+SYSTEMS = ("rnnencdec", "rnnsearch")
 
 
-class Smoke(NamedTuple):
-    """A run that finished, and its store."""
-
-    done: subprocess.CompletedProcess[str]
-    store: Path
+def _json(done: subprocess.CompletedProcess[str]) -> Any:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
-@pytest.fixture(scope="session")
-def smoke(rnnsearch: "Command", tmp_path_factory: pytest.TempPathFactory) -> Smoke:
-    store = tmp_path_factory.mktemp("smoke") / "store"
-    return Smoke(rnnsearch("run", "--profile", "smoke", "--store", store, timeout=850), store)
+def _log(done: subprocess.CompletedProcess[str]) -> Path:
+    named = re.search(r"^log: (.+)$", done.stderr, re.MULTILINE)
+    assert named is not None, done.stderr
+    return Path(named[1])
 
 
-def test_a_run_ends_in_a_report_and_says_what_it_did_without_noise(smoke: Smoke) -> None:
+@pytest.fixture
+def store(smoke: "Smoke", tmp_path: Path) -> Path:
+    """A copy of the store: it may be changed."""
+    return shutil.copytree(smoke.store, tmp_path / "store", ignore=shutil.ignore_patterns("reports", "logs"))
+
+
+def test_a_run_ends_in_a_report_and_says_what_it_did_without_noise(smoke: "Smoke") -> None:
     assert smoke.done.returncode == 0, smoke.done.stderr
+    assert smoke.done.stdout.count("\n") == 1
     page = Path(smoke.done.stdout.removeprefix("report: ").strip())
     assert page.is_file()
     assert "<h1" in page.read_text(encoding="utf-8")
     assert NOISE.search(smoke.done.stderr.replace("starting Prefect", "")) is None, smoke.done.stderr
-    log = re.search(r"^log: (.+)$", smoke.done.stderr, re.MULTILINE)
-    assert log is not None
-    assert "Flow run" in Path(log[1]).read_text(errors="replace")
+    assert "Flow run" in _log(smoke.done).read_text(errors="replace")
     assert "+ evaluate/rnnsearch" in smoke.done.stderr
+    assert re.search(r"^run \S+: 35 stages computed, 0 cached, in ", smoke.done.stderr, re.MULTILINE)
 
 
 def test_a_second_run_finds_every_stage_cached_and_changes_no_artifact(
-    rnnsearch: "Command", smoke: Smoke
+    rnnsearch: "Command", smoke: "Smoke"
 ) -> None:
     store = Store.open(smoke.store)
-    before = {stage: store.ledger.history(stage)[-1].outputs for stage in store.ledger.stages()}
+    before = {stage: store.ledger.history(stage) for stage in store.ledger.stages()}
     again = rnnsearch("run", "--profile", "smoke", "--store", smoke.store)
     assert again.returncode == 0, again.stderr
     run = store.runs.list()[-1]
     assert run.state == "finished"
+    assert len(run.uses) == 35
     assert [use.stage for use in run.uses if not use.hit] == []
-    assert {stage: store.ledger.history(stage)[-1].outputs for stage in store.ledger.stages()} == before
-    assert re.search(r"0 stages computed, \d+ cached", again.stderr)
+    assert {stage: store.ledger.history(stage) for stage in store.ledger.stages()} == before
+    assert "0 stages computed, 35 cached" in again.stderr
+    assert again.stderr.count("\n= ") == 35
+    assert NOISE.search(again.stderr.replace("starting Prefect", "")) is None, again.stderr
 
 
-def test_plan_runs_and_lineage_tell_of_the_run(rnnsearch: "Command", smoke: Smoke) -> None:
-    planned = json.loads(rnnsearch("plan", "-p", "smoke", "--store", smoke.store, "--json").stdout)
+def test_on_a_terminal_a_run_shows_the_same_and_ends(
+    smoke: "Smoke", clean_environment: Mapping[str, str]
+) -> None:
+    ours, theirs = pty.openpty()
+    arguments = [
+        str(Path(sys.executable).with_name("rnnsearch")),
+        "run",
+        "--profile",
+        "smoke",
+        "--store",
+        str(smoke.store),
+    ]
+    with subprocess.Popen(
+        arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=clean_environment
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        while select.select([ours], [], [], 600)[0]:
+            try:
+                shown += os.read(ours, 65_536)
+            except OSError:  # EIO: the other end is closed
+                break
+        process.kill()
+    os.close(ours)
+    assert process.returncode == 0, shown.decode()
+    text = shown.decode()
+    assert "0 stages computed, 35 cached" in text
+    assert NOISE.search(text.replace("starting Prefect", "")) is None, text
+
+
+def test_another_seed_of_the_evaluation_computes_the_evaluations_and_nothing_else(
+    rnnsearch: "Command", store: Path
+) -> None:
+    done = rnnsearch("run", "--profile", "smoke", "--store", store, "--set", "evaluate.seed=7")
+    assert done.returncode == 0, done.stderr
+    run = Store.open(store).runs.list()[-1]
+    assert {use.stage for use in run.uses if not use.hit} == {f"evaluate/{system}" for system in SYSTEMS}
+    assert run.request["overrides"] == ["evaluate.seed=7"]
+
+
+def test_a_stage_that_fails_is_named_with_what_waits_for_it_and_the_exit_code_is_1(
+    rnnsearch: "Command", tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    done = rnnsearch("run", "--profile", "smoke", "--store", store, "--set", "holdout.dev=20_000")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "\n! holdout-keys " in done.stderr
+    said = done.stderr[done.stderr.index("run ") :]
+    assert "holdout-keys failed: TextError: holdout wants 20,040 keys (20,000 dev, 40 test)" in said
+    assert "not run, since they wait for it: holdout, clean/train, " in said
+    assert said.endswith("run the same command again to go on from here\n")
+    assert "Traceback" not in done.stderr
+    assert "Traceback" in _log(done).read_text(errors="replace")
+    (run,) = _json(rnnsearch("runs", "--store", store, "--json"))
+    assert run["state"] == "failed"
+    assert run["note"].startswith("holdout-keys: TextError: holdout wants")
+    planned = _json(rnnsearch("plan", "-p", "smoke", "--store", store, "--json"))
+    assert {each["stage"] for each in planned if each["hit"]} == {
+        *(each["stage"] for each in planned if each["stage"].startswith(("download/", "ingest/")))
+    }
+    report = rnnsearch("report", "--store", store)
+    assert report.returncode == 2
+    assert "has finished; `rnnsearch run` makes one" in report.stderr
+
+
+def test_plan_after_a_run_is_all_hits_for_people_and_for_programs(
+    rnnsearch: "Command", smoke: "Smoke"
+) -> None:
+    planned = _json(rnnsearch("plan", "-p", "smoke", "--store", smoke.store, "--json"))
     assert [each["stage"] for each in planned if not each["hit"]] == []
-    runs = json.loads(rnnsearch("runs", "--store", smoke.store, "--json").stdout)
-    assert runs[0]["state"] == "finished"
-    assert {use["stage"] for use in runs[0]["stages"]} == {each["stage"] for each in planned}
-    (tree,) = json.loads(rnnsearch("lineage", "evaluate/rnnsearch", "--store", smoke.store, "--json").stdout)
+    shown = rnnsearch("plan", "-p", "smoke", "--store", smoke.store).stdout
+    assert shown.endswith("35 cached, 0 to compute\n")
+    changed = rnnsearch("plan", "train/rnnsearch", "-p", "smoke", "--store", smoke.store, "--set",
+                        "systems.rnnsearch.train.seed=5")  # fmt: skip
+    assert "train.seed 0 → 5" in changed.stdout
+
+
+def test_runs_lists_runs_shows_one_stage_by_stage_and_keeps_tags(rnnsearch: "Command", store: Path) -> None:
+    (first, *_) = _json(rnnsearch("runs", "--store", store, "--json"))
+    assert (first["state"], first["request"]["profile"]) == ("finished", "smoke")
+    assert len(first["stages"]) == 35
+    listed = rnnsearch("runs", "--store", store).stdout
+    assert re.search(rf"^{first['run']} +smoke +finished +35 +0 ", listed, re.MULTILINE)
+    one = rnnsearch("runs", first["run"], "--store", store).stdout
+    assert re.search(r"^tokenize/train +computed .* 5 of 5 ", one, re.MULTILINE)
+    assert _json(rnnsearch("runs", first["run"], "--store", store, "--tag", "paper", "--json"))["tags"] == [
+        "paper"
+    ]
+    assert _json(rnnsearch("runs", "paper", "--store", store, "--json"))["run"] == first["run"]
+    assert _json(rnnsearch("runs", "paper", "--store", store, "--untag", "paper", "--json"))["tags"] == []
+
+
+def test_lineage_goes_from_a_score_to_the_downloads_and_from_a_digest_to_its_maker(
+    rnnsearch: "Command", smoke: "Smoke"
+) -> None:
+    (tree,) = _json(rnnsearch("lineage", "evaluate/rnnsearch", "--store", smoke.store, "--json"))
     text = json.dumps(tree)
-    assert all(f'"{stage}"' in text for stage in ("download/lines-en", "train/rnnsearch", "select"))
+    for stage in ("download/lines-en", "download/other-fr", "train/rnnsearch", "select", "normalize/test"):
+        assert f'"{stage}"' in text, stage
+    assert '"train/rnnencdec"' not in text
     by_digest = rnnsearch("lineage", tree["outputs"]["scores"][:12], "--store", smoke.store)
-    assert "evaluate/rnnsearch" in by_digest.stdout
-    row = rnnsearch("lineage", "--row", "other:0", "--store", smoke.store)
-    assert "not_selected" in row.stdout or "kept" in row.stdout
+    assert by_digest.stdout.startswith("evaluate/rnnsearch")
+    people = rnnsearch("lineage", "evaluate/rnnsearch", "--store", smoke.store).stdout
+    assert "hypotheses" in people
+    assert "download/lines-en" in people
+    (run, *_) = _json(rnnsearch("runs", "--store", smoke.store, "--json"))
+    ends = _json(rnnsearch("lineage", run["run"], "--store", smoke.store, "--json"))
+    assert {f"evaluate/{system}" for system in SYSTEMS} <= {end["stage"] for end in ends}
+
+
+def test_the_way_of_one_row_through_the_stages_is_told(rnnsearch: "Command", smoke: "Smoke") -> None:
+    told = rnnsearch("lineage", "--row", "other:0", "--store", smoke.store)
+    assert told.returncode == 0, told.stderr
+    assert "ingest/other" in told.stdout or "holdout" in told.stdout
+    assert "not_selected" in told.stdout or "kept" in told.stdout
 
 
 def test_translate_gives_one_line_for_each_line_and_says_which_system_it_used(
-    rnnsearch: "Command", smoke: Smoke
+    rnnsearch: "Command", smoke: "Smoke"
 ) -> None:
-    done = rnnsearch(
-        "translate", "--store", smoke.store, given="What a big egg!\n\nThe gardens are very small.\n"
-    )
+    given = "What a big egg!\n\nThe gardens are very small.\n"
+    done = rnnsearch("translate", "--store", smoke.store, given=given)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("\n") == 3
-    assert re.match(r"system (rnnsearch|rnnencdec) of run ", done.stderr)
-    one = rnnsearch("translate", "--store", smoke.store, "--system", "rnnencdec", given="What?\n")
-    assert "system rnnencdec" in one.stderr
+    lines = done.stdout.split("\n")
+    assert len(lines) == 4
+    assert lines[1] == ""
+    assert re.match(r"system (rnnsearch|rnnencdec) of run \S+, \d+\.\d\d BLEU on its test set\n", done.stderr)
+    assert rnnsearch("translate", "--store", smoke.store, given=given).stdout == done.stdout
+    one = rnnsearch("translate", "--store", smoke.store, "--system", "rnnencdec", given="What?")
+    assert one.stderr.startswith("system rnnencdec of run ")
+    assert one.stdout.count("\n") == 1
+
+
+def test_translate_takes_the_better_system_of_the_last_run(rnnsearch: "Command", smoke: "Smoke") -> None:
+    store = Store.open(smoke.store)
+    scores = {}
+    for system in SYSTEMS:
+        digest = store.ledger.history(f"evaluate/{system}")[-1].outputs["scores"]
+        (file,) = store.read_artifact(digest).files
+        scores[system] = json.loads(store.get_bytes(file.digest))["subsets"]["all"]["bleu"]["score"]
+    done = rnnsearch("translate", "--store", smoke.store, given="")
+    assert (done.returncode, done.stdout) == (0, "")
+    best = max(SYSTEMS, key=lambda system: scores[system])
+    assert done.stderr.startswith(f"system {best} of run ")
+    assert f"{scores[best]:.2f} BLEU" in done.stderr
 
 
 def test_an_exported_system_translates_as_the_store_does(
-    rnnsearch: "Command", smoke: Smoke, tmp_path: Path
+    rnnsearch: "Command", smoke: "Smoke", tmp_path: Path
 ) -> None:
     folder = tmp_path / "model"
     assert rnnsearch("export", folder, "--system", "rnnsearch", "--store", smoke.store).returncode == 0
@@ -97,11 +231,27 @@ def test_an_exported_system_translates_as_the_store_does(
     assert rnnsearch("export", folder, "--store", smoke.store).returncode == 2  # it is there already
 
 
+def test_a_report_drawn_anew_is_the_same_page_and_its_json_holds_the_scores(
+    rnnsearch: "Command", smoke: "Smoke", tmp_path: Path
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        done = rnnsearch("report", "--store", smoke.store, "--to", folder)
+        assert done.returncode == 0, done.stderr
+        assert Path(done.stdout.strip()).parent == folder
+    names = sorted(path.relative_to(first) for path in first.rglob("*") if path.is_file())
+    assert {path.suffix for path in names} >= {".html", ".md", ".json"}
+    for name in names:
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+    data = json.loads(next(first.glob("*.json")).read_text())
+    assert all(system in json.dumps(data) for system in SYSTEMS)
+
+
 def test_a_store_in_good_health_verifies_and_has_nothing_to_collect(
-    rnnsearch: "Command", smoke: Smoke
+    rnnsearch: "Command", smoke: "Smoke"
 ) -> None:
     assert rnnsearch("verify", "--store", smoke.store).returncode == 0
-    planned = json.loads(rnnsearch("gc", "--store", smoke.store, "--json").stdout)
+    planned = _json(rnnsearch("gc", "--store", smoke.store, "--json"))
     assert all(each["stage"] == "(no record)" for each in planned["stages"])
 
 
@@ -109,25 +259,45 @@ def test_a_store_in_good_health_verifies_and_has_nothing_to_collect(
     ("arguments", "said"),
     [
         (("run", "--profile", "smokey"), "did you mean 'smoke'"),
+        (("run", "--profile", "nowhere/mine.toml"), "there is no profile nowhere/mine.toml"),
         (("run", "--profile", "smoke", "--set", "search.beem=3"), "did you mean 'beam'"),
+        (
+            ("run", "--profile", "smoke", "--set", "systems.rnnsearch.train.updates=0"),
+            "greater than 0, found 0",
+        ),
+        (("run", "--profile", "smoke", "--store", "gopher://x"), "is no place for a store"),
         (("plan", "--profile", "smoke", "--set", "beam"), "section.key=value"),
         (("plan", "evaluate/nobody", "--profile", "smoke"), "has no stage 'evaluate/nobody'"),
         (("runs", "--store", "absent"), "absent"),
+        (
+            ("runs", "20200101-000000-aaaa"),
+            "there is no run 20200101-000000-aaaa; `rnnsearch runs` lists them",
+        ),
+        (("runs", "--tag", "paper"), "a tag belongs to a run"),
         (("lineage", "nothing-of-this-name"), "nothing-of-this-name"),
+        (("lineage", "--row", "lines"), "lines"),
+        (("report", "20200101-000000-aaaa"), "there is no run 20200101-000000-aaaa"),
+        (("translate", "--system", "moses"), "has no system 'moses'; it has rnnencdec, rnnsearch"),
+        (("translate", "absent.txt"), "absent.txt cannot be read: No such file or directory"),
+        (("translate", "--model", "absent"), "absent"),
+        (("translate", "--search", "beem=3"), "did you mean 'beam'"),
         (("deploy", "--profile", "smoke"), "PREFECT_API_URL"),
     ],
 )
 def test_a_users_mistake_is_one_message_and_exit_code_2(
-    rnnsearch: "Command", smoke: Smoke, tmp_path: Path, arguments: tuple[str, ...], said: str
+    rnnsearch: "Command", smoke: "Smoke", tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     place = () if "--store" in arguments else ("--store", smoke.store)
     done = rnnsearch(*arguments, *place, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
     assert said in done.stderr
+    assert done.stderr.count("rnnsearch: ") == 1
     assert "Traceback" not in done.stderr
 
 
-def test_text_that_is_not_utf_8_is_refused_with_its_line(rnnsearch: "Command", smoke: Smoke) -> None:
+def test_text_that_is_not_utf_8_is_refused_with_its_line(rnnsearch: "Command", smoke: "Smoke") -> None:
     done = rnnsearch("translate", "--store", smoke.store, given=b"What?\n\xff\xfe\n")
     assert done.returncode == 2
-    assert "line 2 of the input is not UTF-8" in done.stderr
+    assert "line 2 of the input is not UTF-8 at byte 0" in done.stderr
+    assert "Traceback" not in done.stderr
