@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -26,6 +26,7 @@ from rnnsearch.flows.training import train_worker
 from rnnsearch.flows.training_job import Ending, LostWorkerError, TrainingJob, TrainOutcome, Workers
 from rnnsearch.flows.training_saves import CURVE, MODEL, OBSERVATIONS, STATE
 from rnnsearch.model.step import TrainingError
+from rnnsearch.storage.errors import explained
 
 Progress = Callable[[Mapping[str, Any]], None]
 
@@ -146,7 +147,9 @@ def _run_worker(config: dict[str, Any]) -> Ending:
     except LostWorkerError:
         raise
     except Exception as error:
-        with job.errors.open("a") as file:
+        if workers.size == 1 and isinstance(error, OSError):  # a new worker would find the same disk
+            return Ending("failed", 0, str(explained(error, f"use {error.filename or job.workdir}")))
+        with suppress(OSError), job.errors.open("a") as file:
             file.write(json.dumps(f"{type(error).__name__}: {error}") + "\n")
         raise
 
