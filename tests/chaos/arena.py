@@ -356,6 +356,14 @@ class Arena:
         return self._ends[pid]
 
 
+def until(said: str, run: Started) -> None:
+    """Wait until a run has said something on standard error."""
+    while said not in run.said()[1]:
+        if run.ended():
+            raise AssertionError(f"it never said {said!r}\n{run.wait()}")
+        time.sleep(0.01)
+
+
 def _compiled(library: Path) -> Path | None:
     """The library that makes a disk fail, or None where there is no compiler."""
     words = ["gcc", "-O1", "-shared", "-fPIC", "-o", library, HERE / "eio.c", "-ldl"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from arena import SETTINGS, Arena, Case, Started
+from arena import SETTINGS, Arena, Case, until
 from stores import Reference, done_again, finished, last_run, left_over, look, outputs
 
 import rnnsearch
@@ -29,12 +29,6 @@ pytestmark = [
 Opening = Callable[[str], Path | None]
 WORDS = ("--profile", "smoke", *(word for each in SETTINGS for word in ("--set", each)))
 SMALLER = (*SETTINGS, "select.budget.pairs=400")
-
-
-def until(said: str, run: Started) -> None:
-    while said not in run.said()[1]:
-        assert not run.ended(), run.wait()
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from arena import Arena, Started
+from arena import Arena, until
 from stores import Reference, done_again, finished, last_run, left_over, outputs
 
 from rnnsearch.storage.store import Store
@@ -22,13 +22,6 @@ pytestmark = [
 ]
 
 Opening = Callable[[str], Path | None]
-
-
-def until(said: str, run: Started) -> None:
-    """Wait until a run has said something."""
-    while said not in run.said()[1]:
-        assert not run.ended(), run.wait()
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
