@@ -239,17 +239,26 @@ def deploy(
     pool: Annotated[str, typer.Option(help="The work pool whose workers run it.")] = "rnnsearch",
 ) -> None:
     """Register a profile as a scheduled deployment on the Prefect server at PREFECT_API_URL."""
+    _check(profile, override)
     from rnnsearch.flows.deploy import deploy_profile  # noqa: PLC0415
 
     deploy_profile(profile, override, store, cron=cron, timezone=timezone, name=name, pool=pool)
 
 
 def _run(profile: str, overrides: list[str], store: str) -> int:
+    _check(profile, overrides)
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from rnnsearch.flows.command_run import run_profile  # noqa: PLC0415
 
     return run_profile(profile, overrides, store)
+
+
+def _check(profile: str, overrides: list[str]) -> None:
+    """Say what is wrong with a profile at once: Prefect and Ray take seconds to import."""
+    from rnnsearch.flows.settings import load_settings  # noqa: PLC0415
+
+    load_settings(profile, overrides)
 
 
 def emit(value: Any) -> None:

@@ -238,7 +238,8 @@ def test_an_error_of_the_function_is_raised_as_itself_and_the_cluster_goes_on(
 
 
 def test_a_driver_with_another_token_is_told_so(head: Head, driver: Driver) -> None:
-    seen = driver(REFUSAL, {**head.environment, "RAY_AUTH_TOKEN": "0" * 64})
+    impatient = f"cluster._CONNECT_SECONDS = 3.0\n{REFUSAL}"
+    seen = driver(impatient, {**head.environment, "RAY_AUTH_TOKEN": "0" * 64})
     assert f"the Ray cluster at {head.address} cannot be joined" in seen["error"]
     assert "with the same RAY_AUTH_TOKEN" in seen["error"]
 

@@ -12,6 +12,8 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from rnnsearch.flows.deploy import deploy_profile
+from rnnsearch.flows.errors import UsageError
 from rnnsearch.storage.store import Store
 
 if TYPE_CHECKING:
@@ -51,8 +53,8 @@ def client(prefect_server: "PrefectServer") -> Iterator[SyncPrefectClient]:
         yield client
 
 
-def test_a_profile_becomes_a_scheduled_deployment_that_names_the_flow_by_its_module(
-    rnnsearch: "Command", prefect_server: "PrefectServer", client: SyncPrefectClient
+def test_a_profile_becomes_a_scheduled_deployment_and_is_replaced_when_it_is_deployed_again(
+    rnnsearch: "Command", prefect_server: "PrefectServer", client: SyncPrefectClient, tmp_path: Path
 ) -> None:
     done = rnnsearch(
         "deploy", "-p", "smoke", "--cron", "0 2 * * *", "--timezone", "Europe/Paris", "--set", "search.beam=2",
@@ -62,7 +64,7 @@ def test_a_profile_becomes_a_scheduled_deployment_that_names_the_flow_by_its_mod
     assert done.stdout == "reproduce/nightly\n"
     assert "prefect worker start --pool rnnsearch" in done.stderr
     found = client.read_deployment_by_name("reproduce/nightly")
-    assert found.entrypoint == "rnnsearch.flows.reproduce.reproduce"
+    assert found.entrypoint == "rnnsearch.flows.reproduce.reproduce", "a module's, not a path"
     assert found.parameters == {
         "profile": "smoke",
         "overrides": ["search.beam=2"],
@@ -72,21 +74,12 @@ def test_a_profile_becomes_a_scheduled_deployment_that_names_the_flow_by_its_mod
     assert (schedule.schedule.cron, schedule.schedule.timezone) == ("0 2 * * *", "Europe/Paris")
     assert client.read_work_pool("rnnsearch").type == "process"
 
-
-def test_deploying_again_replaces_schedule_and_parameters(
-    rnnsearch: "Command", prefect_server: "PrefectServer", client: SyncPrefectClient, tmp_path: Path
-) -> None:
-    for cron, beam in (("0 2 * * *", 2), ("30 4 * * 1", 3)):
-        done = rnnsearch(
-            *("deploy", "-p", "smoke", "--name", "weekly", "--cron", cron, "--set", f"search.beam={beam}"),
-            *("--pool", "nights"),
-            cwd=tmp_path,
-            **prefect_server.environment,
-        )
-        assert done.returncode == 0, done.stderr
-    found = client.read_deployment_by_name("reproduce/weekly")
+    again = ("deploy", "-p", "smoke", "--cron", "30 4 * * 1", "--name", "nightly", "--pool", "nights")
+    done = rnnsearch(*again, cwd=tmp_path, **prefect_server.environment)
+    assert done.returncode == 0, done.stderr
+    found = client.read_deployment_by_name("reproduce/nightly")
     assert [each.schedule.cron for each in found.schedules] == ["30 4 * * 1"]
-    assert found.parameters["overrides"] == ["search.beam=3"]
+    assert found.parameters["overrides"] == []
     assert found.parameters["store"] == str(tmp_path / ".rnnsearch"), "a worker has another working folder"
     assert found.work_pool_name == "nights"
 
@@ -126,60 +119,22 @@ def test_a_worker_runs_a_deployment_and_its_stages_show_as_cached(
     assert all(use.hit for use in recorded.uses)
 
 
-def test_a_deployed_run_in_which_a_stage_fails_is_failed_for_prefect(
-    rnnsearch: "Command",
-    prefect_server: "PrefectServer",
-    client: SyncPrefectClient,
-    work: Callable[[str], None],
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("cron", "timezone"),
+    [("61 2 * * *", "UTC"), ("0 2 * *", "UTC"), ("", "UTC"), ("0 2 * * *", "Mars/Olympus")],
+)
+def test_a_schedule_or_a_time_zone_that_does_not_exist_is_refused(
+    monkeypatch: pytest.MonkeyPatch, cron: str, timezone: str
 ) -> None:
-    text = tmp_path / "gone.en"
-    text.write_text("a\n")
-    deploy = (
-        "deploy",
-        "-p",
-        "smoke",
-        "--set",
-        f"sources.lines-en.url={text}",
-        "--name",
-        "fails",
-        "--pool",
-        "fails",
-    )
-    done = rnnsearch(*deploy, "--store", tmp_path / "store", **prefect_server.environment)
-    assert done.returncode == 0, done.stderr
-    text.unlink()
-    asked = client.create_flow_run_from_deployment(client.read_deployment_by_name("reproduce/fails").id)
-    work("fails")
-    run = client.read_flow_run(asked.id)
-    assert run.state is not None
-    assert run.state.is_failed(), run.state
-    assert "download/lines-en" in str(run.state.message)
-    states = {
-        task.name: task.state_name
-        for task in client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[asked.id])))
-    }
-    assert states["download/lines-en"] == "Failed"
-    assert states["download/lines-fr"] == "Completed"
-    assert Store.open(tmp_path / "store").runs.list()[-1].state == "failed"
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    with pytest.raises(UsageError, match=rf"the schedule '.*' \({timezone}\) is not one"):
+        deploy_profile("smoke", [], "store", cron=cron or " ", timezone=timezone, name=None, pool="nights")
 
 
-@pytest.mark.parametrize("cron", ["every night", "61 2 * * *", "0 2 * *"])
-def test_a_bad_schedule_is_refused(rnnsearch: "Command", prefect_server: "PrefectServer", cron: str) -> None:
-    done = rnnsearch("deploy", "-p", "smoke", "--cron", cron, "--name", "bad", **prefect_server.environment)
-    assert done.returncode == 2, done.stderr
-    assert f"the schedule {cron!r} (UTC) is not one" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_timezone_that_does_not_exist_is_refused(
-    rnnsearch: "Command", prefect_server: "PrefectServer"
-) -> None:
-    deploy = ("deploy", "-p", "smoke", "--cron", "0 2 * * *", "--timezone", "Mars/Olympus")
-    done = rnnsearch(*deploy, **prefect_server.environment)
-    assert done.returncode == 2, done.stderr
-    assert "Mars/Olympus" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_without_a_server_it_is_said_how_to_start_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    with pytest.raises(UsageError, match=r"`prefect server start` and set PREFECT_API_URL to its address"):
+        deploy_profile("smoke", [], "store", cron=None, timezone="UTC", name=None, pool="nights")
 
 
 def test_a_profile_that_cannot_be_used_is_refused_before_a_server_is_asked(rnnsearch: "Command") -> None:
