@@ -20,7 +20,7 @@ from rnnsearch.flows import shards
 from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.dag import Ref
 from rnnsearch.flows.recipe import recipe_of
-from rnnsearch.flows.stage import StageError, run_stage
+from rnnsearch.flows.stage import StageError, as_task, run_stage
 from rnnsearch.pipeline.config import CleanConfig
 from rnnsearch.pipeline.errors import TextError
 from rnnsearch.storage.artifacts import FileEntry
@@ -362,6 +362,36 @@ def test_a_second_run_waits_for_the_holder_of_the_lease_and_takes_its_result(
         outputs, cached = waiting.result(60)
     assert cached
     assert outputs == attempt.outputs
+
+
+class Watched(Cluster):
+    """Counts the stages that are at work side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now, self.most, self.lock = 0, 0, threading.Lock()
+
+    def map(self, function: Any, tasks: Sequence[Any], processors: float = 1.0) -> Iterator[tuple[int, Any]]:
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(0.5)
+        yield from super().map(function, tasks, processors)
+        with self.lock:
+            self.now -= 1
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_as_many_stages_work_at_once_as_the_placement_says(
+    lab: "Lab", made: Made, store: Store, at_once: int
+) -> None:
+    cluster = Watched()
+    session = replace(lab.session(store, cluster), slots=threading.Semaphore(at_once))
+    stages = [stage for stage in lab.stages("tokenize.escape=true") if stage.kind == "tokenize"]
+    with ThreadPoolExecutor(3) as pool:
+        done = [pool.submit(as_task(stage, session).fn, made[1].outputs) for stage in stages]
+        assert all(each.result(60) for each in done)
+    assert cluster.most == at_once
 
 
 def test_a_stage_whose_function_refuses_its_text_raises_that_error_and_leaves_nothing_trusted(
