@@ -8,6 +8,7 @@ from rnnsearch.flows.report.gather import gather
 from rnnsearch.flows.report.html import to_html
 from rnnsearch.flows.report.markdown import to_markdown
 from rnnsearch.pipeline.figures import Format, picture
+from rnnsearch.storage.errors import explained
 from rnnsearch.storage.store import Store
 
 FORMATS: tuple[Format, ...] = ("svg", "png", "pdf")
@@ -16,9 +17,13 @@ FORMATS: tuple[Format, ...] = ("svg", "png", "pdf")
 def write_report(store: Store, run_id: str, folder: Path, *, figures: bool = True) -> Path:
     """Draw the report of a run into a folder and return its page; `figures` for those of a paper too.
 
-    Raises MissingError if the store has no such run. All else that is missing is shown as "not run".
+    Raises MissingError if the store has no such run, and StoreError where the folder cannot be written. All else that
+    is missing is shown as "not run".
     """
-    return write_files(gather(store, run_id), folder, figures=figures)
+    try:
+        return write_files(gather(store, run_id), folder, figures=figures)
+    except OSError as error:
+        raise explained(error, f"write the report into {folder}") from error
 
 
 def write_files(report: ReportData, folder: Path, *, figures: bool = True) -> Path:
