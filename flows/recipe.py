@@ -2,7 +2,7 @@
 
 import functools
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from typing import NamedTuple
 
@@ -55,7 +55,31 @@ def _content(stage: Stage) -> Mapping[str, Digest]:
 
 @functools.cache
 def code_of(roots: tuple[str, ...]) -> CodeDigest:
-    """The digest of all code that these roots reach inside this package, and of the data files among them."""
+    """The digest of all code that these roots reach inside this package, and of the data files among them.
+
+    As it was when this process asked first: workers import it at some time after.
+    """
+    return _read_code(roots)
+
+
+def partial_roots(stage: Stage) -> tuple[str, ...]:
+    """What decides a shard's part of a stage: of a fold all but the merge."""
+    return (stage.roots[0], *stage.roots[2:]) if stage.shape == "fold" else stage.roots
+
+
+def freeze_code(stages: Iterable[Stage]) -> None:
+    """Take the code of all stages as it is now, so that `code_changed` sees every later edit."""
+    for stage in stages:
+        code_of(stage.roots)
+        code_of(partial_roots(stage))
+
+
+def code_changed(stage: Stage) -> bool:
+    """Whether a stage's code is no longer what `code_of` says: some workers may have the old one, some the new."""
+    return _read_code(stage.roots).digest != code_of(stage.roots).digest
+
+
+def _read_code(roots: tuple[str, ...]) -> CodeDigest:
     files = [root for root in roots if "/" in root]
     return code_digest([root for root in roots if root not in files], files, outside=_MACHINERY)
 

@@ -11,6 +11,7 @@ from prefect.futures import PrefectFuture
 from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.console import RunConsole
 from rnnsearch.flows.dag import Stage, build
+from rnnsearch.flows.recipe import freeze_code
 from rnnsearch.flows.settings import Settings, load_settings
 from rnnsearch.flows.stage import Session, as_task
 from rnnsearch.storage.runs import RunState
@@ -59,6 +60,7 @@ def run_stages(
 ) -> Reproduction:
     """Submit every stage in order; one that fails stops what waits for it and nothing else."""
     stages = build(settings)
+    freeze_code(stages)
     cluster = Cluster()
     run = store.runs.start(
         {

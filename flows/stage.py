@@ -17,7 +17,7 @@ from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.console import RunConsole
 from rnnsearch.flows.dag import Stage
 from rnnsearch.flows.job import Files, Job, clear_work
-from rnnsearch.flows.recipe import Outputs, code_of, look_up, recipe_of
+from rnnsearch.flows.recipe import Outputs, code_changed, code_of, look_up, partial_roots, recipe_of
 from rnnsearch.flows.settings import PlacementConfig
 from rnnsearch.flows.shards import MergeTask, ShardTask, compute_merge, compute_shard, needs, shard_name
 from rnnsearch.flows.work import WORK, FoldWork, MapWork, RunWork
@@ -49,10 +49,15 @@ class Session:
 
 @dataclass(kw_only=True)
 class _Counts:
-    """How many shards (and partial values) a stage had, and how many of them were computed now."""
+    """How many shards (and partial values) a stage had, and which of them were computed now."""
 
     shards: int = 0
-    computed: int = 0
+    recipes: list[Recipe] = field(default_factory=list)
+
+    @property
+    def computed(self) -> int:
+        """How many were computed now."""
+        return len(self.recipes)
 
 
 def as_task(stage: Stage, session: Session) -> Task[[Mapping[str, Outputs]], Outputs | State[Outputs]]:
@@ -111,12 +116,17 @@ def _compute(stage: Stage, session: Session, recipe: Recipe, reasons: Sequence[s
     began, counts = time.monotonic(), _Counts()
     work = WORK[stage.kind]
     observations: Mapping[str, Any] = {}
+    _require_same_code(stage, session, counts)
     if isinstance(work, MapWork):
         files = _map(stage, session, recipe, work, counts)
     elif isinstance(work, FoldWork):
         files = _fold(stage, session, recipe, work, counts)
     else:
         files, observations = _run(stage, session, recipe, work, lease)
+    if not (
+        isinstance(work, RunWork) and work.needs_cluster
+    ):  # a training imports all it needs when it starts
+        _require_same_code(stage, session, counts)
     outputs = {name: session.store.write_artifact(entries).digest for name, entries in files.items()}
     if set(outputs) != set(stage.outputs):
         raise StageError(f"{stage.name} made {sorted(outputs)}, its stage promises {sorted(stage.outputs)}")
@@ -140,6 +150,17 @@ def _compute(stage: Stage, session: Session, recipe: Recipe, reasons: Sequence[s
     session.console.end(stage.name, "Computed", f"{shards}{seconds:.1f} s")
     _note_use(session, stage, recipe.key, attempt.number, False, reasons, seconds, counts)
     return outputs
+
+
+def _require_same_code(stage: Stage, session: Session, counts: _Counts) -> None:
+    """StageError if the stage's code was edited since the run began: then nobody knows which of the two ran."""
+    if not code_changed(stage):
+        return
+    for recipe in counts.recipes:
+        session.store.shards.delete(recipe.key, recipe.stage)
+    raise StageError(
+        f"the code of {stage.name} changed since this run began; run again to use it as it is now"
+    )
 
 
 def _run(
@@ -173,8 +194,7 @@ def _map(stage: Stage, session: Session, recipe: Recipe, work: MapWork, counts: 
 def _fold(
     stage: Stage, session: Session, recipe: Recipe, work: FoldWork, counts: _Counts
 ) -> Mapping[str, Sequence[FileEntry]]:
-    partial_roots = (stage.roots[0], *stage.roots[2:])
-    done = _over_shards(stage, session, recipe, work.partial, partial_roots, counts)
+    done = _over_shards(stage, session, recipe, work.partial, partial_roots(stage), counts)
     task_ = MergeTask(
         location=session.store.location,
         function=work.merge,
@@ -215,7 +235,7 @@ def _over_shards(
             ShardTask(store.location, function, shard, whole, recipe.config, shard_recipe, recipe.key)
         )
         places.append(position)
-    counts.shards, counts.computed = len(rows), len(tasks)
+    counts.shards, counts.recipes = len(rows), [task.recipe for task in tasks]
     for finished, (position, result) in enumerate(
         session.cluster.map(compute_shard, tasks) if tasks else (), 1
     ):

@@ -1,7 +1,11 @@
 """Stages on a real Ray: what is computed, what is not computed again, and that nothing stale is served."""
 
+import json
 import os
 import random
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +20,7 @@ import pyarrow.compute as pc
 import pytest
 import ray
 
+import rnnsearch
 from rnnsearch.flows import shards
 from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.dag import Ref
@@ -392,6 +397,68 @@ def test_as_many_stages_work_at_once_as_the_placement_says(
         done = [pool.submit(as_task(stage, session).fn, made[1].outputs) for stage in stages]
         assert all(each.result(60) for each in done)
     assert cluster.most == at_once
+
+
+EDITED = """
+import io, json, sys
+from pathlib import Path
+import rnnsearch
+from rnnsearch.flows.cluster import Cluster
+from rnnsearch.flows.console import RunConsole
+from rnnsearch.flows.dag import build
+from rnnsearch.flows.settings import PlacementConfig, load_settings
+from rnnsearch.flows.recipe import freeze_code
+from rnnsearch.flows.stage import Session, StageError, run_stage
+from rnnsearch.storage.store import Store
+store = Store.open(sys.argv[1])
+edit = sys.argv[2] == "edit"
+session = Session(store=store, run=store.runs.start({}).id, cluster=Cluster(2), placement=PlacementConfig(),
+                  console=RunConsole(io.StringIO()))
+stages = build(load_settings("smoke"))
+freeze_code(stages)
+outputs, error = {}, ""
+for stage in stages:
+    if stage.name == "gate" and edit:  # the workers have imported it for `clean`
+        path = Path(rnnsearch.__path__[0]) / "pipeline" / "sieve.py"
+        text = path.read_text()
+        assert "first < 0" in text
+        path.write_text(text.replace("first < 0", "first < 1"))
+    try:
+        outputs[stage.name] = dict(run_stage(stage, session, outputs)[0])
+    except StageError as refused:
+        error = str(refused)
+        break
+    if stage.name == "gate":
+        break
+session.cluster.close()
+print(json.dumps({"gate": outputs.get("gate"), "error": error}))
+"""
+
+
+def test_code_that_changes_while_a_run_is_at_work_is_never_mistaken_for_what_made_a_result(
+    tmp_path: Path, clean_environment: Mapping[str, str]
+) -> None:
+    shutil.copytree(rnnsearch.__path__[0], tmp_path / "rnnsearch")
+    environment = {**clean_environment, "PYTHONPATH": str(tmp_path)}
+
+    def drive(store: str, what: str) -> Mapping[str, Any]:
+        done = subprocess.run(
+            [sys.executable, "-c", EDITED, str(tmp_path / store), what],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return dict(json.loads(done.stdout))
+
+    edited = drive("store", "edit")
+    assert edited["gate"] is None
+    assert "the code of gate changed since this run began" in edited["error"]
+    assert "run again" in edited["error"]
+    again, anew = drive("store", "run"), drive("another", "run")
+    assert again["gate"] == anew["gate"]
 
 
 def test_a_stage_whose_function_refuses_its_text_raises_that_error_and_leaves_nothing_trusted(
