@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, FlowRunFilterStartTime
 from prefect.client.schemas.objects import StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL, temporary_settings
@@ -123,9 +123,10 @@ def test_a_stage_that_fails_is_named_with_what_waits_for_it_and_the_exit_code_is
 
 
 def _on_the_server(server: "PrefectServer") -> tuple[Any, Mapping[str, str]]:
-    """The newest flow run, and the names of the states of its tasks."""
+    """The flow run that began last (a schedule's are still to begin), and the names of the states of its tasks."""
     with temporary_settings({PREFECT_API_URL: server.url}), get_client(sync_client=True) as client:
-        (run,) = client.read_flow_runs(sort=FlowRunSort.START_TIME_DESC, limit=1)
+        begun = FlowRunFilter(start_time=FlowRunFilterStartTime(is_null_=False))
+        (run,) = client.read_flow_runs(flow_run_filter=begun, sort=FlowRunSort.START_TIME_DESC, limit=1)
         tasks = client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run.id])))
         return run, {task.name: str(task.state_name) for task in tasks}
 
