@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel
 
-from rnnsearch.flows.settings import Settings, SystemConfig
+from rnnsearch.flows.settings import AlignmentConfig, ExternalConfig, Settings, SweepConfig, SystemConfig
 from rnnsearch.flows.sources.config import SourceConfig
 
 SPLITS = ("train", "dev", "test")
@@ -96,6 +96,8 @@ def _stages(settings: Settings) -> Iterator[Stage]:
         yield from _examples(settings, words, training)
     for name in sorted(settings.systems, key=lambda name: _continued(settings, name)):
         yield from _system(settings, name, settings.systems[name])
+    for name, other in settings.external.items():
+        yield from _external(settings, name, other)
 
 
 def _pairs(settings: Settings) -> Iterator[Stage]:
@@ -300,20 +302,96 @@ def _system(settings: Settings, name: str, system: SystemConfig) -> Iterator[Sta
             roots=("rnnsearch.flows.translate:translate_shard", _KERNELS, *_SHARDS),
             libraries=(*_TEXT, "torch"),
         )
-    yield _fold(
+    yield _evaluation(
+        settings,
+        name,
+        all_=Ref(f"translate/{name}/all", "hypotheses"),
+        no_unk=Ref(f"translate/{name}/no-unk", "hypotheses"),
+        search=sections(settings.search),
+    )
+    if settings.alignment is not None and system.network.kind != "rnnencdec":
+        yield from _alignment(name, settings.alignment)
+    if settings.sweep is not None and name in (settings.sweep.systems or settings.systems):
+        yield _sweep(settings, name, settings.sweep)
+
+
+def _external(settings: Settings, name: str, other: ExternalConfig) -> Iterator[Stage]:
+    text = {} if other.tokens else sections(settings.clean, settings.tokenize)
+    yield Stage(
+        name=f"external/{name}",
+        shape="run",
+        outputs=("hypotheses",),
+        whole={
+            "file": (Ref(f"download/{other.source}", "file"),),
+            "tokens": (Ref("tokenize/test", "pairs"),),
+        },
+        config={"tokens": other.tokens, **text},
+        roots=("rnnsearch.flows.beside:external", *_SHARDS),
+        libraries=(*_TEXT, "sacremoses", "regex"),
+    )
+    given = Ref(f"external/{name}", "hypotheses")
+    yield _evaluation(settings, name, all_=given, no_unk=given, search={"search": {}})
+
+
+def _evaluation(settings: Settings, name: str, *, all_: Ref, no_unk: Ref, search: Mapping[str, Any]) -> Stage:
+    return _fold(
         f"evaluate/{name}",
         ("sentences", "scores"),
         "evaluation",
         ("sentence_statistics", "evaluate"),
         sharded={
-            "hypotheses": (Ref(f"translate/{name}/all", "hypotheses"),),
-            "no_unk": (Ref(f"translate/{name}/no-unk", "hypotheses"),),
-            "tokens": (test,),
+            "hypotheses": (all_,),
+            "no_unk": (no_unk,),
+            "tokens": (Ref("tokenize/test", "pairs"),),
             "raw": (Ref("normalize/test", "kept"),),
         },
         whole=_shortlists(),
-        config=sections(settings.evaluate, settings.search, settings.tokenize),
+        config={**sections(settings.evaluate, settings.tokenize), **search},
         libraries=("sacrebleu", "sacremoses"),
+    )
+
+
+def _alignment(name: str, config: AlignmentConfig) -> Iterator[Stage]:
+    yield Stage(
+        name=f"align/{name}",
+        shape="map",
+        outputs=("alignments",),
+        sharded={"tokens": (Ref("tokenize/test", "pairs"),)},
+        whole={"model": (Ref(f"train/{name}", "model"),), **_shortlists()},
+        roots=("rnnsearch.flows.align:align_shard", _KERNELS, *_SHARDS),
+        libraries=(*_TEXT, "torch"),
+    )
+    beside = {key: source for key in ("gold", "backward") if (source := getattr(config, key)) is not None}
+    yield Stage(
+        name=f"evaluate-alignment/{name}",
+        shape="run",
+        outputs=("scores", "links"),
+        whole={
+            "alignments": (Ref(f"align/{name}", "alignments"),),
+            **{key: (Ref(f"download/{source}", "file"),) for key, source in beside.items()},
+        },
+        roots=("rnnsearch.flows.beside:evaluate_alignment",),
+        libraries=_TEXT,
+    )
+
+
+def _sweep(settings: Settings, name: str, config: SweepConfig) -> Stage:
+    search = settings.search.model_copy(update={"unknown": "allow", "n_best": 1})
+    return Stage(
+        name=f"sweep/{name}",
+        shape="run",
+        outputs=("scores",),
+        whole={
+            "pairs": (Ref("tokenize/dev", "pairs"),),
+            "model": (Ref(f"train/{name}", "model"),),
+            **_shortlists(),
+        },
+        config={
+            "sweep": config.model_dump(mode="json", include={"beams", "sentences"}),
+            **sections(search, settings.evaluate, settings.tokenize),
+        },
+        roots=("rnnsearch.flows.sweep:sweep", _KERNELS),
+        libraries=(*_TEXT, "torch"),
     )
 
 

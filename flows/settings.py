@@ -10,9 +10,9 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from rnnsearch.flows.sources.config import SourceConfig
 from rnnsearch.model.config import NetworkConfig, SearchConfig, TrainConfig
@@ -71,6 +71,45 @@ class SystemConfig(Section):
     row: str = ""  # the row of the paper's Table 1 that this system stands for
 
 
+class ExternalConfig(Section):
+    """Another system's translations of the test set: one line a sentence, in the order of the test set."""
+
+    source: str  # the source that holds them
+    tokens: bool  # true: tokens as ours are, separated by spaces; false: running text, which we tokenise
+    row: str = ""  # the row of the paper's Table 1 that it stands for: Moses
+
+
+class AlignmentConfig(Section):
+    """Links to hold the attention of every system against: one line for each test sentence and its reference."""
+
+    gold: str | None = (
+        None  # a source: `i-j` sure, `ipj` possible, from 0; an empty line where nobody made links
+    )
+    backward: str | None = None
+    """A source: the links `j-i` of a system of the other direction, such as `links.txt` of its run."""
+
+    @model_validator(mode="after")
+    def _is_of_use(self) -> Self:
+        if self.gold is None and self.backward is None:
+            raise ValueError("there are no links; set alignment.gold, alignment.backward or both")
+        return self
+
+
+class SweepConfig(Section):
+    """Beam width against quality and latency, on the first sentences of dev."""
+
+    beams: tuple[Annotated[int, Field(gt=0)], ...] = Field(default=(1, 2, 4, 8, 12), min_length=1)
+    sentences: int = Field(default=200, gt=0)
+    systems: tuple[str, ...] = ()  # all of them, if none is named
+
+    @field_validator("beams")
+    @classmethod
+    def _ascend(cls, beams: tuple[int, ...]) -> tuple[int, ...]:
+        if list(beams) != sorted(set(beams)):
+            raise ValueError(f"beams must ascend, not {beams}")
+        return beams
+
+
 class PlacementConfig(Section):
     """Where things run: never part of a recipe, always recorded."""
 
@@ -101,8 +140,11 @@ class Settings(Section):
     shortlist: ShortlistConfig = ShortlistConfig()
     encode: EncodeConfig = EncodeConfig()
     systems: dict[str, SystemConfig]
+    external: dict[str, ExternalConfig] = {}
     search: SearchConfig = SearchConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+    alignment: AlignmentConfig | None = None  # absent: attention is held against nothing
+    sweep: SweepConfig | None = None  # absent: one beam only
     placement: PlacementConfig = PlacementConfig()
 
     @model_validator(mode="after")
@@ -119,6 +161,15 @@ class Settings(Section):
             known(corpus, self.corpora, "holdout")
         for corpus in self.select.per_corpus if self.select else ():
             known(corpus, self.corpora, "select.per_corpus")
+        for name, other in self.external.items():
+            known(other.source, self.sources, f"external.{name}.source")
+            if name in self.systems:
+                raise ValueError(f"external.{name} has the name of one of our systems; give it another")
+        for key in ("gold", "backward"):
+            if self.alignment and (source := getattr(self.alignment, key)) is not None:
+                known(source, self.sources, f"alignment.{key}")
+        for system in self.sweep.systems if self.sweep else ():
+            known(system, self.systems, "sweep.systems")
         for system, chosen in self.systems.items():
             if chosen.continues is not None:
                 known(chosen.continues, self.systems, f"systems.{system}.continues")

@@ -16,7 +16,7 @@ from prefect.states import Completed
 from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.console import RunConsole
 from rnnsearch.flows.dag import Stage
-from rnnsearch.flows.job import Files, Job, clear_work
+from rnnsearch.flows.job import Files, Finished, Job, clear_work
 from rnnsearch.flows.recipe import Outputs, code_changed, code_of, look_up, partial_roots, recipe_of
 from rnnsearch.flows.settings import PlacementConfig
 from rnnsearch.flows.shards import MergeTask, ShardTask, compute_merge, compute_shard, needs, shard_name
@@ -176,7 +176,8 @@ def _run(
         placement=session.placement,
     )
     if work.on_cluster:
-        return session.cluster.run(work.function, job), {}
+        made = session.cluster.run(work.function, job)
+        return made if isinstance(made, Finished) else (made, {})
     if work.needs_cluster:
         session.cluster.connect()
     finished = work.function(job, lambda note: session.console.progress(stage.name, note))

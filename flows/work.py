@@ -6,7 +6,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from rnnsearch.flows import run_stages
+from rnnsearch.flows import beside, run_stages
+from rnnsearch.flows.align import align_shard
+from rnnsearch.flows.sweep import sweep
 from rnnsearch.flows.train_stage import train
 from rnnsearch.flows.translate import translate_shard
 from rnnsearch.pipeline import clean, duplicates, encode, evaluation, holdout, leakage, selection, shortlist
@@ -56,5 +58,9 @@ WORK: Mapping[str, MapWork | FoldWork | RunWork] = {
     "order": RunWork(run_stages.order, on_cluster=True),
     "train": RunWork(train, on_cluster=False, needs_cluster=True),
     "translate": MapWork(translate_shard),
+    "external": RunWork(beside.external, on_cluster=True),
+    "align": MapWork(align_shard),
+    "evaluate-alignment": RunWork(beside.evaluate_alignment, on_cluster=True),
+    "sweep": RunWork(sweep, on_cluster=True),
     "evaluate": FoldWork(evaluation.sentence_statistics, evaluation.evaluate),
 }

@@ -76,6 +76,11 @@ def error_rate(found: Iterable[Links], gold: Iterable[Gold]) -> float:
     return 1 - hits / size if size else 0.0
 
 
+def links_text(links: Links) -> str:
+    """Links as `i-j`, separated by U+0020, in the order of the target words."""
+    return " ".join(f"{i}-{j}" for i, j in sorted(links, key=lambda link: (link[1], link[0])))
+
+
 def reverse(links: Links) -> Links:
     """The same links seen from the other direction."""
     return frozenset((target, source) for source, target in links)

@@ -14,7 +14,7 @@ from rnnsearch.pipeline.alignment import as_matrix, coverage, entropies
 from rnnsearch.pipeline.bleu import EvaluationError, statistics
 from rnnsearch.pipeline.config import EvaluateConfig, SearchConfig, TokenizeConfig
 from rnnsearch.pipeline.observables import row_sums, stutters
-from rnnsearch.pipeline.schemas import HYPOTHESES, SENTENCES, UNK, sentence, words
+from rnnsearch.pipeline.schemas import SENTENCES, UNK, words
 from rnnsearch.pipeline.scores import (
     MICRO,
     SUBSETS,
@@ -112,28 +112,6 @@ def evaluate(
         "behaviour": behaviour(sentences, config),
     }
     return Evaluation(sentences, (json.dumps(scores, indent=1, ensure_ascii=False) + "\n").encode())
-
-
-def external_hypotheses(lines: Sequence[str], tokens: pa.Table) -> pa.Table:
-    """HYPOTHESES of another system's output: one tokenised line for each row of the tokenised test pairs."""
-    if len(lines) != tokens.num_rows:
-        raise EvaluationError(
-            f"{len(lines)} lines for {tokens.num_rows} test sentences; give one for each, empty if need be"
-        )
-    count = len(lines)
-    columns = {
-        "corpus": column(tokens, "corpus"),
-        "line": column(tokens, "line"),
-        "source": column(tokens, "source"),
-        "hypothesis": [sentence(filter(None, words(line))) for line in lines],
-        "cost": [0.0] * count,
-        "finished": [True] * count,
-        "fallback": [False] * count,
-        "alignment": [None] * count,
-    }
-    return pa.table(
-        {name: _array(values, HYPOTHESES.field(name).type) for name, values in columns.items()}, HYPOTHESES
-    )
 
 
 def _alignment(

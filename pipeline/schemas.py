@@ -143,6 +143,18 @@ SENTENCES = pa.schema(
     metadata={"schema": "sentences", "version": "1"},
 )
 
+ALIGNMENTS = pa.schema(
+    [
+        _CORPUS,
+        _LINE,
+        pa.field("source_words", pa.int32(), nullable=False),
+        pa.field("target_words", pa.int32(), nullable=False),  # of the reference
+        pa.field("links", pa.string(), nullable=False),  # `i-j`: source word i, target word j, from 0
+        pa.field("entropy", pa.int64(), nullable=False),  # micro-nats, summed over the target words
+    ],
+    metadata={"schema": "alignments", "version": "1"},
+)
+
 EOS_ID = 0
 UNK_ID = 1
 EOS = "</s>"

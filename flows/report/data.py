@@ -57,9 +57,7 @@ class Bin:
     @property
     def label(self) -> str:
         """The range, such as `11–20`, `3` or `> 60`."""
-        if self.high is None:
-            return f"> {self.low - 1}"
-        return f"{self.low}–{self.high}" if self.high > self.low else f"{self.low}"
+        return range_label(self.low, self.high)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +80,59 @@ class Attention:
 
     entropy: float | None = None  # nats, mean over target words
     entropy_by_position: tuple[float, ...] = ()  # the same at the first, second, … target word
+    entropy_by_length: tuple["Spread", ...] = ()  # the same by source words
     least_weight: float | None = (
         None  # the extreme sums of a row over the source: 1, unless weight is on padding
     )
     most_weight: float | None = None
     dropped: float | None = None  # share of source words with little attention in all
     repeated: float | None = None  # with much
+
+    @property
+    def padding(self) -> float | None:
+        """The most weight that a row has elsewhere than on its source words and `</s>`."""
+        return None if self.least_weight is None else max(0.0, 1 - self.least_weight)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Mean entropy in nats of the attention in sentences of `low` to `high` source words (None: no limit)."""
+
+    low: int
+    high: int | None
+    sentences: int
+    entropy: float
+
+    @property
+    def label(self) -> str:
+        """The range, as that of a Bin."""
+        return range_label(self.low, self.high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Links:
+    """The hard alignment of the references under teacher forcing, held against links from elsewhere."""
+
+    sentences: int
+    links: int
+    entropy: float  # nats, mean over the words of the references
+    gold_sentences: int | None = None  # those that people linked
+    error_rate: float | None = None  # on these
+    agreement: float | None = None  # with the other direction: twice the common links over all links
+    evidence: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeamPoint:
+    """What a beam of this width makes of the first sentences of dev, and what it takes."""
+
+    beam: int
+    sentences: int
+    bleu: Estimate
+    ratio: float | None = None  # hypothesis tokens per reference token
+    unfinished: int | None = None
+    seconds: float | None = None  # a sentence
+    signature: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +185,8 @@ class System:
     by_rarest: tuple[Bin, ...] = ()  # rank of the rarest source word, sentences without unknown ones
     behaviour: Behaviour = Behaviour()
     attention: Attention | None = None
+    links: Links | None = None
+    beams: tuple[BeamPoint, ...] = ()
     training: Training | None = None
     curve: tuple[CurvePoint, ...] = ()
     settings: tuple[Setting, ...] = ()
@@ -344,6 +391,13 @@ class ReportData:
     def dataset(self, role: str) -> Dataset | None:
         """The set with this role."""
         return next((d for d in self.datasets if d.role == role), None)
+
+
+def range_label(low: int, high: int | None) -> str:
+    """A range of whole numbers as a reader wants it."""
+    if high is None:
+        return f"> {low - 1}"
+    return f"{low}–{high}" if high > low else f"{low}"
 
 
 def _bleu_on_all(system: System) -> float:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from rnnsearch.flows.report.charts import Chart, draw
+from rnnsearch.flows.report.chart import Chart
+from rnnsearch.flows.report.charts import draw
 from rnnsearch.flows.report.data import ReportData, System
 from rnnsearch.flows.report.formats import (
     bleu,
@@ -35,6 +36,7 @@ def to_markdown(report: ReportData) -> str:
         *_head(report),
         "## Scores\n",
         _scores(report),
+        _signatures(report),
         "## Training\n",
         _training(report),
         *_figures(charts, ("loss", "gradient-norm", "clipped-share")),
@@ -42,7 +44,11 @@ def to_markdown(report: ReportData) -> str:
         *(_figures(charts, ("bleu-by-length", "bleu-cumulative")) or [f"{NOT_RUN}\n"]),
         "## Alignment\n",
         *_alignment(report),
-        *_figures(charts, ("attention-entropy",)),
+        _attention(report),
+        *_figures(charts, ("attention-entropy", "attention-by-length")),
+        _links(report),
+        "## Beam width\n",
+        *(_figures(charts, ("beam-bleu", "beam-seconds")) or [f"{NOT_RUN}\n"]),
         "## Long sentences\n",
         *_long(report),
         "## The paper's claims\n",
@@ -125,6 +131,20 @@ def _scores(report: ReportData) -> str:
     )
 
 
+def _signatures(report: ReportData) -> str:
+    rows = []
+    for system in report.systems:
+        for s in system.scores:
+            every = (
+                ("BLEU, tokenised", s.bleu.value, s.signature),
+                *((m.name, m.value, m.signature) for m in s.metrics),
+            )
+            for metric, value, signature in every:
+                cells = (markdown_text(system.name), s.subset, metric, bleu(value), count(s.sentences))
+                rows.append((*cells, "`" + signature.replace("|", r"\|") + "`" if signature else "–"))
+    return _table(("system", "subset", "metric", "value", "sentences", "signature"), rows, left=3)
+
+
 def _training(report: ReportData) -> str:
     rows = []
     for row in table_2(report):
@@ -181,6 +201,42 @@ def _alignment(report: ReportData) -> list[str]:
         )
         lines.append(f"   {aligned.system}: {', '.join(pairs)}\n")
     return lines
+
+
+def _attention(report: ReportData) -> str:
+    return _table(
+        ("system", "entropy", "row sums", "on padding", "little seen", "much seen"),
+        [
+            (
+                markdown_text(system.name),
+                decimal(a.entropy, 3),
+                f"{decimal(a.least_weight, 4)}–{decimal(a.most_weight, 4)}",
+                decimal(a.padding, 4),
+                percent(a.dropped),
+                percent(a.repeated),
+            )
+            for system in report.systems
+            if (a := system.attention)
+        ],
+    )
+
+
+def _links(report: ReportData) -> str:
+    return _table(
+        ("against other links", "error rate", "linked sentences", "agreement", "links", "entropy"),
+        [
+            (
+                markdown_text(system.name),
+                NOT_RUN if a.error_rate is None else percent(a.error_rate),
+                count(a.gold_sentences),
+                NOT_RUN if a.agreement is None else percent(a.agreement),
+                count(a.links),
+                decimal(a.entropy, 3),
+            )
+            for system in report.systems
+            if (a := system.links)
+        ],
+    )
 
 
 def _long(report: ReportData) -> list[str]:

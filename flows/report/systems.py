@@ -8,12 +8,15 @@ import pyarrow as pa
 
 from rnnsearch.flows.report.data import (
     Attention,
+    BeamPoint,
     Behaviour,
     Bin,
     Comparison,
     CurvePoint,
     Estimate,
+    Links,
     Metric,
+    Spread,
     SubsetScore,
     System,
     Training,
@@ -35,9 +38,12 @@ _POLICIES = {"all": "all", "no-unk": "no-unk", "no-unk-allowed": "all"}  # which
 
 def gather_systems(view: RunView) -> tuple[System, ...]:
     """Every system that the run wanted or that was scored in it."""
-    configured: Mapping[str, Any] = view.settings("systems") or {}
-    names = [*configured, *(name for name in view.names("evaluate") if name not in configured)]
-    return tuple(_system(view, name, configured.get(name)) for name in names)
+    ours: Mapping[str, Any] = view.settings("systems") or {}
+    others: Mapping[str, Any] = view.settings("external") or {}
+    return (
+        *(_system(view, name, config) for name, config in ours.items()),
+        *(_external(view, name, config) for name, config in others.items()),
+    )
 
 
 def gather_comparisons(view: RunView, sentences: Mapping[str, pa.Table]) -> tuple[Comparison, ...]:
@@ -68,12 +74,13 @@ def gather_comparisons(view: RunView, sentences: Mapping[str, pa.Table]) -> tupl
     return tuple(found)
 
 
-def _system(view: RunView, name: str, config: Mapping[str, Any] | None) -> System:
-    stage = f"evaluate/{name}"
-    scores = view.json(stage, "scores") or {}
+def _external(view: RunView, name: str, config: Mapping[str, Any]) -> System:
+    row = config.get("row") or paper_row(name)
+    return System(name=name, external=True, paper_row=row, **_scored(view, name))
+
+
+def _system(view: RunView, name: str, config: Mapping[str, Any]) -> System:
     settings = view.request.get("settings", {})
-    if config is None:
-        return System(name=name, external=True, paper_row=paper_row(name), **_scored(view, name, scores))
     training = _training(view, name, config)
     return System(
         name=name,
@@ -83,12 +90,15 @@ def _system(view: RunView, name: str, config: Mapping[str, Any] | None) -> Syste
         training=training,
         curve=_points(_curve(view, name, config)),
         settings=changed_settings(settings, name),
-        **_scored(view, name, scores),
+        links=_links(view, name),
+        beams=_beams(view, name),
+        **_scored(view, name),
     )
 
 
-def _scored(view: RunView, name: str, scores: Mapping[str, Any]) -> dict[str, Any]:
+def _scored(view: RunView, name: str) -> dict[str, Any]:
     """The fields of a System that come from its evaluation."""
+    scores = view.json(f"evaluate/{name}", "scores") or {}
     subsets = scores.get("subsets", {})
     found = (_subset(view, name, subset, subsets[subset]) for subset in _POLICIES if subset in subsets)
     seen = scores.get("behaviour", {})
@@ -108,6 +118,7 @@ def _subset(view: RunView, name: str, subset: str, found: Mapping[str, Any]) -> 
     if not found.get("sentences") or score is None:
         return None
     translated = view.attempts.get(f"translate/{name}/{_POLICIES[subset]}")
+    translated = translated or view.attempts.get(f"external/{name}")
     digest = translated.outputs.get("hypotheses", "") if translated else ""
     artifact = f"|artifact:{digest[:12]}" if digest else ""
     return SubsetScore(
@@ -160,10 +171,49 @@ def _attention(seen: Mapping[str, Any] | None) -> Attention | None:
     return Attention(
         entropy=seen.get("entropy"),
         entropy_by_position=tuple(seen.get("entropy_by_position", ())),
+        entropy_by_length=tuple(
+            Spread(**row) for row in seen.get("entropy_by_length", ()) if row["sentences"]
+        ),
         least_weight=seen.get("least_weight"),
         most_weight=seen.get("most_weight"),
         dropped=seen.get("dropped_words"),
         repeated=seen.get("repeated_words"),
+    )
+
+
+def _links(view: RunView, name: str) -> Links | None:
+    stage = f"evaluate-alignment/{name}"
+    found = view.json(stage, "scores")
+    if found is None:
+        return None
+    gold = found.get("gold", {})
+    return Links(
+        sentences=found["sentences"],
+        links=found["links"],
+        entropy=found["entropy"],
+        gold_sentences=gold.get("sentences"),
+        error_rate=gold.get("error_rate"),
+        agreement=found.get("agreement"),
+        evidence=view.evidence(stage),
+    )
+
+
+def _beams(view: RunView, name: str) -> tuple[BeamPoint, ...]:
+    stage = f"sweep/{name}"
+    attempt = view.attempts.get(stage)
+    seconds = attempt.observations.get("beam_seconds", {}) if attempt else {}
+    return tuple(
+        BeamPoint(
+            beam=row["beam"],
+            sentences=row["sentences"],
+            bleu=Estimate(value=row["bleu"], low=row["bleu_low"], high=row["bleu_high"]),
+            ratio=row.get("ratio"),
+            unfinished=row.get("unfinished"),
+            seconds=seconds[str(row["beam"])] / row["sentences"] if str(row["beam"]) in seconds else None,
+            signature=row["signature"],
+        )
+        for row in view.rows_of_json(stage, "scores")
+        if row["sentences"]
     )
 
 

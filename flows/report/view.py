@@ -76,14 +76,21 @@ class RunView:
             return ()
 
     def json(self, stage: str, output: str) -> Mapping[str, Any] | None:
-        """An output of one JSON file."""
+        """An output of one JSON file that holds an object."""
+        found = self._json(stage, output)
+        return found if isinstance(found, Mapping) else None
+
+    def rows_of_json(self, stage: str, output: str) -> Sequence[Mapping[str, Any]]:
+        """An output of one JSON file that holds a list of objects."""
+        found = self._json(stage, output)
+        return found if isinstance(found, list) else ()
+
+    def _json(self, stage: str, output: str) -> Any:
         for file in self.files(stage, output):
             try:
-                found = json.loads(self.store.get_bytes(file.digest))
+                return json.loads(self.store.get_bytes(file.digest))
             except (StoreError, ValueError) as error:
                 self._note(stage, error)
-                return None
-            return found if isinstance(found, Mapping) else None
         return None
 
     def tables(self, stage: str, output: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:

@@ -20,6 +20,14 @@ from rnnsearch.flows.work import WORK, FoldWork, MapWork, RunWork
 from rnnsearch.storage.syntax import Module, parse_module
 
 PROFILES = ("smoke", "demo", "wmt14")
+BESIDE = (  # what a profile may have besides, and the shipped ones have not
+    "sources.other-system.url=moses.fr",
+    "sources.links.url=links",
+    "external.moses={ source = 'other-system', tokens = false, row = 'Moses' }",
+    "external.commercial={ source = 'other-system', tokens = true }",
+    "alignment={ gold = 'links', backward = 'links' }",
+    "sweep.beams=[1, 2]",
+)
 
 
 @cache
@@ -32,7 +40,8 @@ def _by_name(profile: str, *overrides: str) -> dict[str, Stage]:
 
 
 def _all_stages() -> list[Stage]:
-    return [stage for profile in PROFILES for stage in _stages(profile)]
+    shipped = [stage for profile in PROFILES for stage in _stages(profile)]
+    return [*shipped, *_stages("smoke", *BESIDE)]
 
 
 def _one_of_each_kind() -> list[object]:
@@ -48,17 +57,21 @@ def _root(function: Callable[..., object]) -> str:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_what_a_stage_takes_is_made_before_it_by_a_stage_that_promises_it(profile: str) -> None:
+@pytest.mark.parametrize("overrides", [(), BESIDE])
+def test_what_a_stage_takes_is_made_before_it_by_a_stage_that_promises_it(
+    profile: str, overrides: tuple[str, ...]
+) -> None:
     made: set[Ref] = set()
-    for stage in _stages(profile):
+    for stage in _stages(profile, *overrides):
         assert {ref for _, ref in stage.inputs()} <= made, stage.name
         assert len({name for name, _ in stage.inputs()}) == len(list(stage.inputs()))
         made |= {Ref(stage.name, output) for output in stage.outputs}
-    assert len({stage.name for stage in _stages(profile)}) == len(_stages(profile))
+    stages = _stages(profile, *overrides)
+    assert len({stage.name for stage in stages}) == len(stages)
 
 
 def test_only_results_and_what_a_person_asks_about_are_taken_by_nobody() -> None:
-    stages = _stages("smoke")
+    stages = _stages("smoke", *BESIDE)
     taken = {ref for stage in stages for _, ref in stage.inputs()}
     left = {Ref(stage.name, output) for stage in stages for output in stage.outputs} - taken
     assert {re.sub(r"/.*", "", ref.stage) + "." + ref.output for ref in left} == {
@@ -76,6 +89,9 @@ def test_only_results_and_what_a_person_asks_about_are_taken_by_nobody() -> None
         "train.curve",
         "evaluate.sentences",
         "evaluate.scores",
+        "evaluate-alignment.scores",
+        "evaluate-alignment.links",
+        "sweep.scores",
     }
 
 
@@ -120,13 +136,12 @@ def test_the_digest_of_a_stages_code_covers_each_of_its_roots(stage: Stage) -> N
 
 @pytest.mark.parametrize("stage", _one_of_each_kind())
 def test_the_writer_of_shards_decides_every_stage_that_writes_tables(stage: Stage) -> None:
-    if stage.kind not in ("download", "train", "language-models"):
+    if stage.kind not in ("download", "train", "language-models", "evaluate-alignment", "sweep"):
         assert {"rnnsearch.flows.shards", "rnnsearch.storage.parquet"} <= set(stage.roots)
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_what_a_pure_function_asks_for_is_what_its_stage_gives(profile: str) -> None:
-    for stage in _stages(profile):
+def test_what_a_pure_function_asks_for_is_what_its_stage_gives() -> None:
+    for stage in _all_stages():
         work = WORK[stage.kind]
         given = {*stage.sharded, *stage.whole}
         if isinstance(work, RunWork):
@@ -164,7 +179,7 @@ def test_every_package_of_others_that_a_stages_code_uses_is_declared_or_decides_
         if module != "file":
             used.update(_distributions(module, symbol))
     harmless = {"pydantic", "tensorboard"}  # they check settings, and draw curves beside the artifacts
-    if stage.kind == "translate":
+    if stage.kind in ("translate", "align", "sweep"):
         harmless.add("safetensors")  # it only reads
     assert used - set(stage.libraries) <= harmless
     through_others = {"numpy", "regex"}  # of pyarrow and of sacremoses
@@ -192,9 +207,9 @@ def _syntax(module: str) -> Module:
 
 
 def test_the_source_of_the_kernels_decides_what_is_trained_and_translated() -> None:
-    for name, stage in _by_name("smoke").items():
+    for name, stage in _by_name("smoke", *BESIDE).items():
         kernels = [part for part in code_of(stage.roots).parts if part.startswith("file:")]
-        trained = name.startswith(("train/", "translate/"))
+        trained = name.startswith(("train/", "translate/", "align/", "sweep/"))
         assert kernels == (["file:model/kernels/kernels.cpp"] if trained else []), name
 
 
@@ -300,6 +315,39 @@ def test_every_setting_of_a_section_that_decides_bytes_stands_in_some_recipe() -
     assert written["network"] == set(system.network.model_dump())
     assert written["train"] == set(system.train.model_dump())
     assert written["search"] == set(settings.search.model_dump())
+
+
+def test_what_stands_beside_our_systems_changes_no_recipe_of_theirs() -> None:
+    before, after = _by_name("smoke"), _by_name("smoke", *BESIDE)
+    assert {name: after[name] for name in before} == before
+    assert {re.sub(r"^download/.*", "download", name) for name in after.keys() - before.keys()} == {
+        "download",
+        "external/moses",
+        "evaluate/moses",
+        "external/commercial",
+        "evaluate/commercial",
+        "align/rnnsearch",  # RNNencdec looks at no source word
+        "evaluate-alignment/rnnsearch",
+        "sweep/rnnencdec",
+        "sweep/rnnsearch",
+    }
+    named = _by_name("smoke", *BESIDE, "sweep.systems=['rnnsearch']")
+    assert after.keys() - named.keys() == {"sweep/rnnencdec"}
+
+
+def test_another_system_is_scored_by_the_code_and_the_settings_that_score_ours() -> None:
+    stages = _by_name("smoke", *BESIDE)
+    ours, theirs = stages["evaluate/rnnsearch"], stages["evaluate/moses"]
+    assert (theirs.roots, theirs.libraries) == (ours.roots, ours.libraries)
+    assert {name: value for name, value in ours.config.items() if name != "search"} == {
+        name: value for name, value in theirs.config.items() if name != "search"
+    }
+    assert theirs.config["search"] == {}, "it has no beam of ours"
+    assert {name: refs for name, refs in theirs.sharded.items() if name in ("tokens", "raw")} == {
+        name: refs for name, refs in ours.sharded.items() if name in ("tokens", "raw")
+    }
+    assert "tokenize" in stages["external/moses"].config
+    assert stages["external/commercial"].config == {"tokens": True}, "given tokens are taken as they are"
 
 
 def test_the_recipe_of_a_file_source_without_a_digest_asks_for_the_content_of_the_file() -> None:

@@ -354,6 +354,7 @@ SECTIONS = (
     "training",
     "length",
     "alignment",
+    "beam",
     "long",
     "claims",
     "significance",
