@@ -14,7 +14,7 @@ _MICRO = 1_000_000
 
 
 def alignment_scores(
-    found: pa.Table, gold: Sequence[strif line.possible] | None = None, backward: Sequence[str] | None = None
+    found: pa.Table, gold: Sequence[str] | None = None, backward: Sequence[str] | None = None
 ) -> bytes:
     """The scores of ALIGNMENTS as JSON: links, entropy in nats a target word, error rate, agreement.
 
@@ -32,7 +32,7 @@ def alignment_scores(
     }
     if gold is not None:
         truth = _parsed(gold, sizes, "the gold alignment")
-        pairs = [(links, line) for links, line in zip(ours, truth, strict=True) ]
+        pairs = [(links, line) for links, line in zip(ours, truth, strict=True) if line.possible]
         scores["gold"] = {
             "sentences": len(pairs),
             "sure": sum(len(line.sure) for _, line in pairs),
