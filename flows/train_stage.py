@@ -63,10 +63,14 @@ def train(job: Job, progress: Callable[[str], None]) -> Finished:
 
 
 def _teller(updates: int, progress: Callable[[str], None]) -> Callable[[Mapping[str, Any]], None]:
-    """A listener that says how far a training is: every sign of life has a speed, some have losses."""
+    """A listener that says how far a training is: every sign of life has a speed, some have losses and BLEU."""
     losses = {"loss_per_token": "", "dev_loss_per_token": ""}
+    translated = ""
 
     def tell(message: Mapping[str, Any]) -> None:
+        nonlocal translated
+        if message.get("dev_bleu") is not None:
+            translated = f", dev BLEU {message['dev_bleu']:.1f}"
         for name, what in (("loss_per_token", "train"), ("dev_loss_per_token", "dev")):
             if message.get(name) is not None:
                 losses[name] = f", {what} {message[name]:.3f}"
@@ -75,7 +79,7 @@ def _teller(updates: int, progress: Callable[[str], None]) -> Callable[[Mapping[
             shown = "".join(losses.values())
             unit = " nats a token" if shown else ""
             progress(
-                f"update {message['update']:,} of {updates:,}{shown}{unit}, {speed:,.0f} target tokens/s"
+                f"update {message['update']:,} of {updates:,}{shown}{unit}{translated}, {speed:,.0f} target tokens/s"
             )
 
     return tell

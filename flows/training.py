@@ -3,39 +3,21 @@
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow.parquet as pq
 import torch
 
-from rnnsearch.flows.training_data import (
-    Examples,
-    Shared,
-    Sides,
-    ahead,
-    dev_batches,
-    shared_batches,
-    sides,
-)
+from rnnsearch.flows.training_data import Examples, Shared, Sides, ahead, shared_batches, sides
+from rnnsearch.flows.training_dev import DevLoss, dev_bleu, dev_loss, moved
 from rnnsearch.flows.training_job import Ending, TrainingJob, Workers
 from rnnsearch.flows.training_log import Curve, Messenger, Watch
 from rnnsearch.flows.training_saves import Saves
-from rnnsearch.model.batch import Batch
 from rnnsearch.model.checkpoint import Found, Snapshot, Tensors
 from rnnsearch.model.initialization import initialize
 from rnnsearch.model.kernels.choice import kernels_for
 from rnnsearch.model.network import Network
 from rnnsearch.model.step import Trainer, TrainingError
-
-_DEV_POSITIONS = 51  # dev batches hold `batch` sentences of 50 words and </s>, and fewer of longer ones
-
-
-class DevLoss(NamedTuple):
-    """Loss of the dev set, in nats summed over its tokens."""
-
-    loss: float
-    tokens: int  # </s> counted
-    sentences: int
 
 
 def train_worker(job: TrainingJob, workers: Workers) -> Ending:
@@ -57,26 +39,6 @@ def train_worker(job: TrainingJob, workers: Workers) -> Ending:
             return _Training(job, workers, saves, messenger).run()
         except TrainingError as error:
             return Ending("failed", 0, str(error))
-
-
-def dev_loss(trainer: Trainer, dev: Sides, workers: Workers) -> DevLoss:
-    """Loss of the whole dev set; each of its batches is computed by one of the workers.
-
-    Batches and the order of their sum do not depend on the number of workers, so neither does the result
-    (PAPER trap 19).
-    """
-    batch = trainer.config.batch
-    cuts = dev_batches(dev, batch, batch * _DEV_POSITIONS)
-    device = trainer.flat.parameters_P.device
-    losses = torch.zeros(len(cuts), dtype=torch.float64, device=device)
-    with torch.no_grad():
-        for number in range(workers.rank, len(cuts), workers.size):
-            part = _moved(dev.batch(cuts[number]), device)
-            losses[number] = trainer.network.loss(part, trainer.config.precision)
-    if workers.sum is not None:
-        workers.sum(losses)
-    tokens = sum(len(row) + 1 for row in dev.target)
-    return DevLoss(math.fsum(losses.tolist()), tokens, len(dev.target))
 
 
 class _Training:
@@ -132,7 +94,7 @@ class _Training:
     def _learn(self, shared: Shared) -> bool:
         """Make an update, with the evaluation and the row that are due after it; return whether to stop."""
         with self.watch.timed("updates"):
-            share = None if shared.batch is None else _moved(shared.batch, self.device)
+            share = None if shared.batch is None else moved(shared.batch, self.device)
             done = self.trainer.update(share, stop=self.workers.stopping())
         self.update += 1
         self.watch.add(done)
@@ -140,9 +102,10 @@ class _Training:
         last = self.update == self.config.updates
         evaluate = self.dev is not None and (last or self.update % self.config.evaluate_every == 0)
         dev = self._evaluate(self.dev) if evaluate and self.dev is not None else None
+        translated = self._translate(self.dev) if evaluate and self.dev is not None else None
         with self.watch.timed("logging"):
             if last or evaluate or self.update % self.config.log_every == 0:
-                row = self.curve.close_row(self.update, dev)
+                row = self.curve.close_row(self.update, dev, translated)
                 self._say("row", {**row, "updates": self.config.updates, **self._speed()})
                 if self.messenger is not None:
                     self.messenger.draw(row)
@@ -159,6 +122,11 @@ class _Training:
                 if self.saves is not None:
                     self.best = self.trainer.parameters()
         return found
+
+    def _translate(self, dev: Sides) -> float | None:
+        some = Sides(*(side[: self.config.dev_bleu_sentences] for side in dev))
+        with self.watch.timed("search"):
+            return dev_bleu(self.trainer, some, self.workers) if some.source else None
 
     def _save(self) -> None:
         if self.saves is None:
@@ -242,9 +210,3 @@ def _read_dev(job: TrainingJob) -> Sides | None:
         return None
     table = pq.read_table(job.dev, columns=["source", "target"]).slice(0, job.train.dev_sentences)
     return sides(table) if table.num_rows else None
-
-
-def _moved(batch: Batch, device: torch.device) -> Batch:
-    if device.type == "cpu":
-        return batch
-    return Batch(*(part.to(device, non_blocking=True) for part in batch))

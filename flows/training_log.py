@@ -14,12 +14,15 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from rnnsearch.flows.training_data import Shared
+from rnnsearch.flows.training_dev import DevLoss
 from rnnsearch.flows.training_job import TrainingJob
 from rnnsearch.model.step import Update
 from rnnsearch.pipeline.schemas import CURVE
 
 _SECONDS_BETWEEN_MESSAGES = 1.0
-_COUNTS = ("updates", "loss", "norm", "clipped", "skipped", "tokens", "sentences", "words", "cells")
+_COUNTS = (
+    "updates", "loss", "norm", "clipped", "skipped", "tokens", "sentences", "words", "cells", "entropy", "attended",
+)  # fmt: skip
 
 
 class Curve:
@@ -28,7 +31,9 @@ class Curve:
     def __init__(self, facts: Mapping[str, Any] | None = None) -> None:
         """Start empty, or with what `facts` returned."""
         self.rows: list[dict[str, Any]] = list(facts["rows"]) if facts else []
-        self.sums: dict[str, float] = dict(facts["sums"]) if facts else dict.fromkeys(_COUNTS, 0)
+        self.sums: dict[str, float] = dict.fromkeys(_COUNTS, 0)
+        if facts:
+            self.sums |= facts["sums"]  # those that an older version wrote may be fewer
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -43,11 +48,13 @@ class Curve:
         else:
             counted |= {"updates": 1, "loss": update.loss, "norm": update.norm, "clipped": update.clipped}
             counted |= {"tokens": update.tokens, "sentences": update.sentences}
+            if update.entropy is not None:
+                counted |= {"entropy": update.entropy, "attended": update.tokens}
         for name, value in counted.items():
             self.sums[name] += value
 
-    def close_row(self, update: int, dev: tuple[float, int, int] | None) -> Mapping[str, Any]:
-        """End a row after `update` updates; `dev` is loss, tokens and sentences of the dev set."""
+    def close_row(self, update: int, dev: DevLoss | None, dev_bleu: float | None) -> Mapping[str, Any]:
+        """End a row after `update` updates, with what was measured on dev now."""
         sums = self.sums
         row = {
             "update": update,
@@ -59,8 +66,10 @@ class Curve:
             "padding_share": 1 - (_ratio(sums["words"], sums["cells"]) or 0.0),
             "tokens": int(sums["tokens"]),
             "sentences": int(sums["sentences"]),
-            "dev_loss_per_token": None if dev is None else _ratio(dev[0], dev[1]),
-            "dev_loss_per_sentence": None if dev is None else _ratio(dev[0], dev[2]),
+            "attention_entropy": _ratio(sums["entropy"], sums["attended"]),
+            "dev_loss_per_token": None if dev is None else _ratio(dev.loss, dev.tokens),
+            "dev_loss_per_sentence": None if dev is None else _ratio(dev.loss, dev.sentences),
+            "dev_bleu": dev_bleu,
         }
         self.rows.append(row)
         self.sums = dict.fromkeys(_COUNTS, 0)

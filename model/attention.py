@@ -56,6 +56,15 @@ class DotAlignment(nn.Module):
         return contexts_TBH, alphas_BTS.transpose(0, 1)
 
 
+def entropy(alphas_TBS: Tensor, target_mask_TB: Tensor) -> Tensor:
+    """-sum_j alpha_ij log alpha_ij in nats, summed over the target words: 0 looks at one source word, ln S at all.
+
+    A scalar of float64, without gradient. Padding of the source, where alpha is 0, adds nothing.
+    """
+    entropy_TB = torch.special.entr(alphas_TBS.detach()).sum(2, dtype=torch.float64)
+    return torch.where(target_mask_TB, entropy_TB, 0.0).sum()
+
+
 def masked_softmax(scores_BTS: Tensor, mask_BS: Tensor) -> Tensor:
     """Return alpha, Eq. 6: exactly 0 where `mask_BS` is false, also where that leaves a sentence nothing."""
     mask_B1S = mask_BS[:, None]

@@ -40,8 +40,9 @@ class TrainConfig(Section):
     )
     log_every: int = Field(default=50, gt=0)  # updates between rows of the curve
     checkpoint_every: int = Field(default=500, gt=0)
-    evaluate_every: int = Field(default=500, gt=0)  # dev loss
-    dev_sentences: int | None = Field(default=None, gt=0)  # None: all of dev
+    evaluate_every: int = Field(default=500, gt=0)  # dev loss and dev BLEU
+    dev_sentences: int | None = Field(default=None, gt=0)  # of which the loss is taken; None: all of dev
+    dev_bleu_sentences: int = Field(default=200, ge=0)  # the first of those, for BLEU; 0: none
     nonfinite_limit: int = Field(default=10, gt=0)  # updates skipped in a row before the training stops
 
 

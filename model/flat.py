@@ -13,15 +13,15 @@ ALIGNMENT = 16  # positions: 64 bytes of float32, so that every matrix starts on
 NORM_BLOCK = (
     16_384  # positions: one partial norm each, so that the norm does not depend on the number of threads
 )
-LOSS, TOKENS, SENTENCES, STOP = range(4)  # what travels behind the gradients: sums over the workers
-SLOTS = 4
+LOSS, ENTROPY, TOKENS, SENTENCES, STOP = range(5)  # what travels behind the gradients: sums over the workers
+SLOTS = 5
 
 
 class FlatParameters:
     """Parameters and gradients of a network, moved into flat buffers that the network goes on using.
 
     `parameters_P` and `gradients_P` are padded with zeros that stay zero. `reduced_R` is `gradients_P` and,
-    behind it, the slots LOSS, TOKENS, SENTENCES and STOP: all that workers sum in an update.
+    behind it, the slots LOSS, ENTROPY, TOKENS, SENTENCES and STOP: all that workers sum in an update.
     """
 
     def __init__(self, network: nn.Module) -> None:

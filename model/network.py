@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rnnsearch.model.affine import affine
-from rnnsearch.model.attention import Alignment, DotAlignment
+from rnnsearch.model.attention import Alignment, DotAlignment, entropy
 from rnnsearch.model.batch import Batch
 from rnnsearch.model.config import NetworkConfig
 from rnnsearch.model.decoder import search_softly
@@ -35,6 +35,13 @@ class Scores(NamedTuple):
     annotations_SBH: Tensor
 
 
+class Lesson(NamedTuple):
+    """What a batch was to the network that learned from it; without gradient."""
+
+    loss: Tensor  # nats, summed over the target words
+    entropy: Tensor | None  # of attention, likewise; None for RNNencdec
+
+
 class _Taught(NamedTuple):
     """What the readout and the reader of `Scores` need of a batch."""
 
@@ -43,6 +50,11 @@ class _Taught(NamedTuple):
     alphas_TBS: Tensor | None
     previous_TBM: Tensor  # E y_{i-1}
     annotations_SBH: Tensor
+
+
+class _Learned(NamedTuple):
+    loss: Tensor  # differentiable
+    alphas_TBS: Tensor | None
 
 
 class Network(nn.Module):
@@ -68,6 +80,11 @@ class Network(nn.Module):
         self.bs = nn.Parameter(torch.zeros(n))
         self.readout = Readout(n, m, annotation, config.maxout_units, target_size, rank=config.output_rank)
 
+    @property
+    def attends(self) -> bool:
+        """Whether it weighs source words anew for each target word; RNNencdec does not."""
+        return self.alignment is not None
+
     def scores(self, batch: Batch) -> Scores:
         """Return what the network makes of each target word, given those before it; without gradient."""
         with torch.no_grad():
@@ -86,21 +103,23 @@ class Network(nn.Module):
         `precision` is that of the products; bfloat16 leaves sums, weights and all else in float32. A network in
         float64 has its own.
         """
-        return self._loss(self._kernels(), batch, precision)
+        return self._learn(self._kernels(), batch, precision).loss
 
-    def accumulate(self, batch: Batch, precision: Precision = "float32") -> Tensor:
-        """Add the gradient of `loss` to the `.grad` of every parameter; return the loss, without gradient.
+    def accumulate(self, batch: Batch, precision: Precision = "float32") -> Lesson:
+        """Add the gradient of `loss` to the `.grad` of every parameter; return the loss and what it was beside.
 
         The same sums as `loss(batch).backward()`, without a second buffer for the gradients of the matrices. Where
         a parameter has no `.grad` it gets one.
         """
-        loss = self._loss(self._kernels().accumulating(), batch, precision)
+        loss, alphas_TBS = self._learn(self._kernels().accumulating(), batch, precision)
         loss.backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
+        looked = None if alphas_TBS is None else entropy(alphas_TBS, batch.target_mask_TB)
+        return Lesson(loss.detach(), looked)
 
-    def _loss(self, kernels: Kernels, batch: Batch, precision: Precision) -> Tensor:
+    def _learn(self, kernels: Kernels, batch: Batch, precision: Precision) -> "_Learned":
         precision = self._precision() if precision != "bfloat16" else precision
-        return self._word_loss(kernels, precision, batch, self._teach(kernels, precision, batch)).total
+        taught = self._teach(kernels, precision, batch)
+        return _Learned(self._word_loss(kernels, precision, batch, taught).total, taught.alphas_TBS)
 
     def _kernels(self) -> Kernels:
         return kernels_for(self.E_trg.device)

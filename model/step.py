@@ -15,7 +15,7 @@ from rnnsearch.model.adadelta import make_optimizer
 from rnnsearch.model.batch import Batch
 from rnnsearch.model.checkpoint import Snapshot, Tensors
 from rnnsearch.model.config import TrainConfig
-from rnnsearch.model.flat import LOSS, SENTENCES, STOP, TOKENS, FlatParameters
+from rnnsearch.model.flat import ENTROPY, LOSS, SENTENCES, STOP, TOKENS, FlatParameters
 from rnnsearch.model.network import Network
 
 # Adds up the same buffer of all workers, in place, alike on each of them.
@@ -30,6 +30,7 @@ class Update(NamedTuple):
     """What one update did; equal on every worker."""
 
     loss: float  # nats, summed over the tokens of the global batch
+    entropy: float | None  # of attention in the same forward pass, likewise; None for a network without
     tokens: int  # target tokens of the global batch, </s> counted
     sentences: int  # of the global batch
     norm: float  # of the gradient after the reduction and before clipping
@@ -62,7 +63,10 @@ class Trainer:
         flat = self.flat
         flat.reduced_R.zero_()
         if share is not None:
-            flat.slots[LOSS] = self.network.accumulate(share, self.config.precision)
+            lesson = self.network.accumulate(share, self.config.precision)
+            flat.slots[LOSS] = lesson.loss
+            if lesson.entropy is not None:
+                flat.slots[ENTROPY] = lesson.entropy
             flat.slots[TOKENS] = share.target_mask_TB.sum()
             flat.slots[SENTENCES] = share.target_mask_TB.shape[1]
         flat.slots[STOP] = float(stop)
@@ -91,6 +95,7 @@ class Trainer:
             )
         return Update(
             loss=slots[LOSS],
+            entropy=slots[ENTROPY] if self.network.attends else None,
             tokens=int(slots[TOKENS]),
             sentences=int(slots[SENTENCES]),
             norm=norm,

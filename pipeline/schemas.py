@@ -81,10 +81,13 @@ CURVE = pa.schema(
         pa.field("padding_share", pa.float64(), nullable=False),  # of the positions of the global batches
         pa.field("tokens", pa.int64(), nullable=False),  # target tokens, </s> counted
         pa.field("sentences", pa.int64(), nullable=False),
+        # nats, mean over the target tokens in the training's own forward passes; null for a system without attention
+        pa.field("attention_entropy", pa.float64()),
         pa.field("dev_loss_per_token", pa.float64()),  # null where dev was not looked at
         pa.field("dev_loss_per_sentence", pa.float64()),
+        pa.field("dev_bleu", pa.float64()),  # tokenised, 0 to 100; of the first sentences, searched greedily
     ],
-    metadata={"schema": "curve", "version": "1"},
+    metadata={"schema": "curve", "version": "2"},
 )
 
 HYPOTHESES = pa.schema(

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))  # `--import-mode=importlib` leaves it out
+
 from rnnsearch.flows.console import RunConsole
 from rnnsearch.flows.dag import Stage, build
 from rnnsearch.flows.recipe import Outputs

@@ -2,8 +2,8 @@
 
 import json
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from torch import Tensor
+from tensorboard.compat.proto.event_pb2 import Event
+from worker_threads import together
 
-from rnnsearch.flows.training import DevLoss, dev_loss, train_worker
-from rnnsearch.flows.training_data import Examples, Shared, ahead, dev_batches, shared_batches, sides
-from rnnsearch.flows.training_job import Ending, TrainingJob, Workers
-from rnnsearch.model.checkpoint import load_network, newest_checkpoint, read_checkpoint
+from rnnsearch.flows.training import train_worker
+from rnnsearch.flows.training_data import Examples, Shared, ahead, shared_batches
+from rnnsearch.flows.training_job import Ending, TrainingJob
+from rnnsearch.model.checkpoint import load_network, newest_checkpoint, read_checkpoint, write_checkpoint
 from rnnsearch.model.config import NetworkConfig, TrainConfig
-from rnnsearch.model.initialization import initialize
-from rnnsearch.model.network import Network
 from rnnsearch.model.step import Trainer
 from rnnsearch.pipeline.schemas import CURVE
 
@@ -35,69 +34,6 @@ TRAIN = TrainConfig(
     optimizer="adam",
     learning_rate=0.01,
 )
-
-
-@dataclass
-class Meeting:
-    """Where workers that are threads meet, as processes do in a collective."""
-
-    size: int
-    box: dict[int, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.barrier = threading.Barrier(self.size, timeout=120)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Threads(Workers):
-    meeting: Meeting
-
-    @property
-    def sum(self) -> Callable[[Tensor], None] | None:
-        def add(tensor: Tensor) -> None:
-            parts = self._gather(tensor.clone())
-            tensor.copy_(torch.stack(parts).sum(0))
-
-        return None if self.size == 1 else add
-
-    def agree(self, value: Any) -> Any:
-        return self._gather(value)[0]
-
-    def spread(self, tensor: Tensor) -> None:
-        first = self._gather(tensor.clone())[0]
-        tensor.copy_(first)
-
-    def _gather(self, value: Any) -> list[Any]:
-        self.meeting.box[self.rank] = value
-        self.meeting.barrier.wait()
-        found = [self.meeting.box[rank] for rank in range(self.size)]
-        self.meeting.barrier.wait()
-        return found
-
-
-def together(
-    size: int, work: Callable[[Workers], Any], stop: Callable[[int], bool] | None = None
-) -> list[Any]:
-    """Run `work` on so many workers; raise what one of them raised."""
-    meeting, results = Meeting(size), {}
-
-    def one(rank: int) -> None:
-        stopping = (lambda: False) if stop is None else (lambda: stop(rank))
-        try:
-            results[rank] = work(Threads(rank=rank, size=size, stopping=stopping, meeting=meeting))
-        except BaseException as error:
-            results[rank] = error
-            meeting.barrier.abort()
-
-    threads = [threading.Thread(target=one, args=(rank,), name=str(rank)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for result in results.values():
-        if isinstance(result, BaseException) and not isinstance(result, threading.BrokenBarrierError):
-            raise result
-    return [results[rank] for rank in range(size)]
 
 
 @pytest.fixture
@@ -181,12 +117,67 @@ def test_the_curve_has_a_row_at_every_interval_evaluation_and_end(job: TrainingJ
     assert table.schema.equals(CURVE)
     rows = {row["update"]: row for row in table.to_pylist()}
     assert list(rows) == [3, 5, 6, 9, 10]
-    assert [update for update, row in rows.items() if row["dev_loss_per_token"] is not None] == [5, 10]
+    for name in ("dev_loss_per_token", "dev_loss_per_sentence", "dev_bleu"):
+        assert [update for update, row in rows.items() if row[name] is not None] == [5, 10]
     assert sum(row["sentences"] for row in rows.values()) == 80
     assert rows[3]["loss_per_token"] == pytest.approx(np.log(WORDS), rel=0.05)
     assert all(0 < row["padding_share"] < 0.5 for row in rows.values())
     ratio = rows[3]["loss_per_sentence"] / rows[3]["loss_per_token"]
     assert ratio == pytest.approx(rows[3]["tokens"] / rows[3]["sentences"])
+
+
+def test_the_entropy_in_the_curve_is_that_of_uniform_attention_at_first_and_null_without_attention(
+    job: TrainingJob,
+) -> None:
+    one = {"updates": 1, "log_every": 1}
+    attending = _elsewhere(job, "attending", train=one)
+    _train(attending, 2)
+    (row,) = pq.read_table(attending.finished / "curve.parquet").to_pylist()
+    (pairs,) = _global_batches(job, 1)[:1]
+    positions = [(len(source), len(target)) for source, target in pairs]  # </s> counted
+    expected = sum(target * np.log(source) for source, target in positions) / sum(t for _, t in positions)
+    assert row["attention_entropy"] == pytest.approx(expected, rel=1e-5)
+    plain = _elsewhere(job, "plain", train=one, network=TINY.model_copy(update={"kind": "rnnencdec"}))
+    _train(plain, 2)
+    assert pq.read_table(plain.finished / "curve.parquet")["attention_entropy"].to_pylist() == [None]
+
+
+def test_tensorboard_has_every_number_of_the_curve(job: TrainingJob) -> None:
+    _train(job)
+    rows = {row["update"]: row for row in pq.read_table(job.finished / "curve.parquet").to_pylist()}
+    (file,) = (job.workdir / "tensorboard").iterdir()
+    drawn = {
+        event.step: {value.tag: value.simple_value for value in event.summary.value}
+        for event in map(Event.FromString, _records(file.read_bytes()))
+        if event.summary.value
+    }
+    assert drawn.keys() == rows.keys()
+    for update, row in rows.items():
+        del row["update"]
+        assert drawn[update] == pytest.approx({name: v for name, v in row.items() if v is not None}, rel=1e-6)
+    assert {"dev_bleu", "attention_entropy", "dev_loss_per_token", "gradient_norm"} <= drawn[10].keys()
+
+
+def _records(data: bytes) -> Iterator[bytes]:
+    """What a TFRecord file holds: each record has 12 bytes before it, its length first, and 4 behind."""
+    while data:
+        length = int.from_bytes(data[:8], "little")
+        yield data[12 : 12 + length]
+        data = data[16 + length :]
+
+
+def test_a_checkpoint_of_before_a_curve_had_all_its_columns_is_gone_on_from(job: TrainingJob) -> None:
+    assert _train(job, stop=_stop_at(5)) == Ending("stopped", 5)
+    (place,) = job.checkpoints.glob("update-000000005")
+    snapshot = read_checkpoint(place)
+    curve = snapshot.facts["curve"]
+    for some in (curve["sums"], *curve["rows"]):
+        for name in ("entropy", "attended", "attention_entropy", "dev_bleu"):
+            some.pop(name, None)
+    write_checkpoint(job.checkpoints, snapshot)
+    assert _train(job) == Ending("finished", 10)
+    rows = pq.read_table(job.finished / "curve.parquet").to_pylist()
+    assert [row["attention_entropy"] is None for row in rows] == [True, True, False, False, False]
 
 
 @pytest.mark.parametrize("update", [1, 4, 5, 9])
@@ -343,39 +334,6 @@ def test_a_diverged_training_ends_on_every_worker_and_leaves_its_checkpoint(
     found = newest_checkpoint([limited.checkpoints])
     assert found is not None
     assert found.snapshot.update == 4
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3, 5])
-def test_trap_19_dev_loss_of_seven_sentences_is_the_same_on_any_number_of_workers(
-    job: TrainingJob, workers: int
-) -> None:
-    assert job.dev is not None
-    dev = sides(pq.read_table(job.dev))
-    network = Network(TINY, WORDS, WORDS)
-    initialize(network, 3)
-
-    def measure(size: int) -> Sequence[DevLoss]:
-        config = TrainConfig(batch=2)
-        return together(size, lambda each: dev_loss(Trainer(network, config), dev, each))
-
-    (alone,) = measure(1)
-    assert measure(workers) == [alone] * workers
-    assert alone.sentences == 7
-    one_by_one = sum(
-        network.loss(dev.batch(np.array([row])), "float32").item() for row in range(len(dev.target))
-    )
-    assert alone.loss == pytest.approx(one_by_one, rel=1e-5)
-
-
-def test_every_dev_sentence_is_in_one_batch_that_fits(job: TrainingJob) -> None:
-    assert job.dev is not None
-    dev = sides(pq.read_table(job.dev))
-    cuts = dev_batches(dev, batch=3, cells=20)
-    assert sorted(row for cut in cuts for row in cut) == list(range(7))
-    for cut in cuts:
-        longest = max(max(len(dev.source[row]), len(dev.target[row])) + 1 for row in cut)
-        assert len(cut) == 1 or len(cut) * longest <= 20
-        assert len(cut) <= 3
 
 
 def _global_batches(job: TrainingJob, world: int, first: int = 0) -> list[list[tuple[tuple[int, ...], ...]]]:

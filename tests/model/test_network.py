@@ -197,6 +197,27 @@ def test_a_second_backward_pass_gives_the_same_gradients(
 
 
 @pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("system", SYSTEMS, ids=SYSTEM_IDS)
+def test_the_entropy_of_attention_is_summed_over_the_target_words_and_padding_has_none(
+    system: dict[str, Any],
+    small_network: Callable[..., Network],
+    make_batch: Callable[..., Batch],
+    paper_sums: Callable[..., Any],
+) -> None:
+    network = small_network(**system)
+    source, target = [4, 6, 1, 3], [5, 2, 3, 1]
+    batch = make_batch(source, target)
+    alphas = [
+        paper_sums(network, batch.source_SB[:s, b].tolist(), batch.target_TB[:t, b].tolist()).alphas_TS
+        for b, (s, t) in enumerate(zip(source, target, strict=True))
+    ]
+    entropy = network.accumulate(batch).entropy
+    assert (entropy is None) == (system["kind"] == "rnnencdec") == (not network.attends)
+    if entropy is not None:
+        assert entropy.item() == pytest.approx(-sum((a * a.log()).sum().item() for a in alphas), abs=1e-10)
+
+
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("system", SYSTEMS[:2] + SYSTEMS[-5:], ids=SYSTEM_IDS[:2] + SYSTEM_IDS[-5:])
 def test_accumulate_adds_the_gradients_of_the_loss_to_those_that_are_there(
     system: dict[str, Any], small_network: Callable[..., Network], make_batch: Callable[..., Batch]
@@ -204,7 +225,7 @@ def test_accumulate_adds_the_gradients_of_the_loss_to_those_that_are_there(
     network, first, second = small_network(**system), make_batch([3, 4], [4, 2]), make_batch([1, 2], [2, 5])
     parameters = list(network.parameters())
     expected = [torch.autograd.grad(network.loss(batch), parameters) for batch in (first, second)]
-    assert network.accumulate(first).item() == network.loss(first).item()
+    assert network.accumulate(first).loss.item() == network.loss(first).item()
     buffers = [parameter.grad for parameter in parameters]
     network.accumulate(second)
     for parameter, buffer, one, other in zip(parameters, buffers, *expected, strict=True):

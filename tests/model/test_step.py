@@ -14,7 +14,7 @@ from rnnsearch.model.batch import Batch
 from rnnsearch.model.config import NetworkConfig, TrainConfig
 from rnnsearch.model.flat import FlatParameters
 from rnnsearch.model.initialization import initialize
-from rnnsearch.model.network import Network
+from rnnsearch.model.network import Lesson, Network
 from rnnsearch.model.step import Trainer, TrainingError, Update
 
 TINY = NetworkConfig(units=5, embedding=4, alignment_units=3, maxout_units=3)
@@ -61,15 +61,17 @@ class Together:
 class Slope(nn.Module):
     """Stands for a network: the gradient of its loss is the first source id of each sentence, or what is asked."""
 
+    attends = False
+
     def __init__(self, gradient: list[float]) -> None:
         super().__init__()
         self.w = nn.Parameter(torch.zeros(len(gradient), dtype=torch.float64))
         self.gradient = torch.tensor(gradient, dtype=torch.float64)
 
-    def accumulate(self, batch: Batch, precision: str) -> Tensor:
+    def accumulate(self, batch: Batch, precision: str) -> Lesson:
         loss = (self.w * self.gradient).sum() * batch.target_TB.shape[1]
         loss.backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
+        return Lesson(loss.detach(), None)
 
 
 def _batch(pairs: list[tuple[list[int], list[int]]]) -> Batch:
@@ -139,11 +141,11 @@ def test_trap_15_the_accumulators_see_the_clipped_gradient() -> None:
 def test_trap_16_inf_on_one_worker_leaves_all_finite_and_identical_and_is_counted() -> None:
     together = Together(2)
 
-    def poisoned(trainer: Trainer) -> Callable[[Batch, str], Tensor]:
-        def accumulate(batch: Batch, precision: str) -> Tensor:
-            loss = Network.accumulate(trainer.network, batch, "float64")
+    def poisoned(trainer: Trainer) -> Callable[[Batch, str], Lesson]:
+        def accumulate(batch: Batch, precision: str) -> Lesson:
+            lesson = Network.accumulate(trainer.network, batch, "float64")
             trainer.flat.named(trainer.flat.gradients_P)["Ws"][1, 2] = torch.inf
-            return loss
+            return lesson
 
         return accumulate
 
