@@ -26,7 +26,7 @@ def show_plan(
         raise SettingsError(
             f"the profile {profile} has no stage {stage!r}; it has {', '.join(s.name for s in stages)}"
         )
-    planned = list(plan(stages, Store.open(location)))
+    planned = list(plan(stages, Store.open(location), stage))
     if stage is not None:
         planned = [each for each in planned if each.stage == stage]
     if as_json:

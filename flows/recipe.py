@@ -107,14 +107,17 @@ def look_up(store: Store, recipe: Recipe, roots: tuple[str, ...], *, keep: bool 
             return Finding(None, ("gc removed its output",))
         hurt = [name for name, digest in last.outputs.items() if not store.intact(digest)]
         return Finding(None, tuple(f"output {name} is missing or damaged" for name in hurt))
+    return Finding(None, differences(store, recipe, roots))
+
+
+def differences(store: Store, recipe: Recipe, roots: tuple[str, ...]) -> tuple[str, ...]:
+    """How a recipe differs from its nearest earlier one, key by key, in words."""
     others = [each for each in store.ledger.recipes(recipe.stage) if each.key != recipe.key]
     nearest = nearest_recipe(recipe, others)
-    if nearest is None:
-        return Finding(None, ("it never ran in this store",))
-    return Finding(None, tuple(_reasons(store, nearest, recipe, roots)))
+    return ("it never ran in this store",) if nearest is None else tuple(_told(store, nearest, recipe, roots))
 
 
-def _reasons(store: Store, old: Recipe, new: Recipe, roots: tuple[str, ...]) -> Iterator[str]:
+def _told(store: Store, old: Recipe, new: Recipe, roots: tuple[str, ...]) -> Iterator[str]:
     """What differs between two recipes of a stage, in words."""
     for change in compare_recipes(old, new):
         match change.kind:

@@ -1,5 +1,6 @@
 """The stages that are one long piece of work: what the bridge does around the pure code of the islands."""
 
+import contextlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ def download(job: Job, progress: Callable[[str], None]) -> Finished:
     workdir = job.workdir()
     for folder in job.earlier():
         _inherit(folder, workdir)
+        shutil.rmtree(folder, ignore_errors=True)
 
     def show(done: int, total: int | None) -> None:
         of = f" of {total / 1e6:.1f}" if total else ""
@@ -76,8 +78,14 @@ def order(job: Job) -> Files:
 
 
 def _inherit(old: Path, new: Path) -> None:
-    """Move what an earlier epoch left into the folder of this one."""
-    for path in old.iterdir():
-        if not (new / path.name).exists():
-            path.rename(new / path.name)
-    shutil.rmtree(old)
+    """Copy what an earlier epoch fetched: should its writer have slept, it goes on in files of its own."""
+    fetched, copy = new / "fetched", new / "copying"
+    if (old / "fetched").is_dir():
+        shutil.copytree(old / "fetched", copy, copy_function=_copy)
+        shutil.rmtree(fetched, ignore_errors=True)
+        copy.rename(fetched)  # whole: a kill in the midst loses nothing of the old one
+
+
+def _copy(source: str, target: str) -> None:
+    with contextlib.suppress(FileNotFoundError):  # that writer renamed it just now
+        shutil.copyfile(source, target)

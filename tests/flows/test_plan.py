@@ -178,6 +178,28 @@ def test_the_plan_of_one_stage_shows_that_stage_alone(
     assert [row["stage"] for row in json.loads(capsys.readouterr().out)] == ["threshold"]
 
 
+def test_the_stage_asked_for_is_compared_key_by_key_with_its_nearest_recipe_even_if_it_must_wait(
+    store: Store,
+) -> None:
+    settings = (
+        "select.budget.pairs=400",
+        "systems.rnnsearch.train.seed=5",
+        "systems.rnnsearch.train.clip_norm=2",
+    )
+    asked = list(plan(_stages(*settings), store, "train/rnnsearch"))[-1]
+    assert asked.reasons == (
+        "depends on order/20, shortlist",
+        "train.clip_norm 1.0 → 2.0",
+        "train.seed 0 → 5",
+    )
+    assert _planned(store, *settings)["train/rnnsearch"].reasons == asked.reasons[:1]
+
+
+def test_only_what_the_stage_asked_for_waits_for_is_looked_at(store: Store) -> None:
+    looked = [each.stage for each in plan(_stages(), store, "ingest/lines")]
+    assert looked == ["download/lines-en", "download/lines-fr", "download/lines-key", "ingest/lines"]
+
+
 def test_a_stage_that_the_profile_lacks_is_refused_with_those_it_has(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"smoke has no stage 'tokenise'; it has download/lines-en"):
         show_plan("tokenise", "smoke", [], str(tmp_path / "store"), False)
