@@ -16,7 +16,13 @@ from rnnsearch.flows.report.charts_search import (
     beam_seconds,
 )
 from rnnsearch.flows.report.charts_text import source_lengths, target_lengths, unknown_rates, waterfall
-from rnnsearch.flows.report.charts_training import clipped_shares, gradient_norms, losses
+from rnnsearch.flows.report.charts_training import (
+    clipped_shares,
+    dev_bleus,
+    gradient_norms,
+    losses,
+    training_entropies,
+)
 from rnnsearch.flows.report.data import ReportData
 from rnnsearch.flows.report.text import plain_text
 from rnnsearch.pipeline.figures import heatmap
@@ -36,6 +42,8 @@ def draw(report: ReportData) -> dict[str, Chart]:
         beam_bleu,
         beam_seconds,
         losses,
+        dev_bleus,
+        training_entropies,
         gradient_norms,
         clipped_shares,
         waterfall,

@@ -76,6 +76,37 @@ def clipped_shares(report: ReportData) -> Chart | None:
     )
 
 
+def dev_bleus(report: ReportData) -> Chart | None:
+    """Quality while it is being learned."""
+    curves = _single(report, lambda point: point.dev_bleu)
+    if not curves:
+        return None
+    high = any(value for curve in curves for value in curve.y)
+    return _curves(
+        report,
+        name="dev-bleu",
+        title="BLEU on dev",
+        caption="Tokenised BLEU of the first dev sentences, searched greedily while the training went on.",
+        figure=lambda: lines(curves, x_label="updates", y_label="BLEU", top=None if high else 1),
+        columns=(("BLEU", lambda point: point.dev_bleu),),
+    )
+
+
+def training_entropies(report: ReportData) -> Chart | None:
+    """How the attention sharpens."""
+    curves = _single(report, lambda point: point.entropy)
+    if not curves:
+        return None
+    return _curves(
+        report,
+        name="training-entropy",
+        title="Spread of the attention in training",
+        caption="Mean entropy in nats of the attention at the target words of the training batches.",
+        figure=lambda: lines(curves, x_label="updates", y_label="nats"),
+        columns=(("entropy", lambda point: point.entropy),),
+    )
+
+
 def _single(report: ReportData, value: Callable[[CurvePoint], float | None]) -> list[Line]:
     curves = []
     for series, system in enumerate(report.systems):

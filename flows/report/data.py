@@ -158,6 +158,8 @@ class CurvePoint:
     dev_loss: float | None = None
     gradient_norm: float | None = None  # before clipping
     clipped_share: float | None = None  # of the updates since the row before
+    entropy: float | None = None  # of the attention, nats a target token
+    dev_bleu: float | None = None  # of some dev sentences, searched greedily
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,6 +260,19 @@ class Aligned:
     reference: str
     weights: tuple[tuple[float, ...], ...]  # rows sum to 1
     unknown_free: bool = False  # source and reference without unknown words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packed:
+    """Any test sentence with its alignment, in few bytes: what the page draws when a reader asks for it."""
+
+    corpus: str
+    line: int
+    source: str  # tokens
+    target: str
+    reference: str
+    weights: str
+    """For each target word `source position:percent` where that is not 0, the strongest first; `;` between words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -375,6 +390,7 @@ class ReportData:
     flows: tuple[CorpusFlow, ...] = ()
     lengths: tuple[Lengths, ...] = ()
     aligned: tuple[Aligned, ...] = ()
+    every_aligned: tuple[Packed, ...] = ()  # all test sentences, of the same system
     long_sentences: tuple[LongSentence, ...] = ()
     costs: tuple[StageCost, ...] = ()
     claims: tuple[Claim, ...] = ()
@@ -406,7 +422,11 @@ def _bleu_on_all(system: System) -> float:
 
 
 def to_json(report: ReportData) -> str:
-    """The report as JSON: keys sorted, French readable, direction marks and their like as \\u escapes."""
-    text = json.dumps(dataclasses.asdict(report), ensure_ascii=False, sort_keys=True, indent=1)
+    """The report as JSON: keys sorted, French readable, direction marks and their like as \\u escapes.
+
+    Without the alignments of all test sentences, which the stage `translate` has as a table.
+    """
+    rest = dataclasses.replace(report, every_aligned=())
+    text = json.dumps(dataclasses.asdict(rest), ensure_ascii=False, sort_keys=True, indent=1)
     # Such a character can only stand inside a string, where the escape means the same.
     return "".join(f"\\u{ord(c):04x}" if c in CONTROLS else c for c in text) + "\n"

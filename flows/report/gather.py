@@ -5,11 +5,11 @@ import dataclasses
 import pyarrow as pa
 
 from rnnsearch.flows.report.corpora import corpus_flows, datasets, text_lengths, training_lengths
-from rnnsearch.flows.report.data import Aligned, Lengths, ReportData, System
+from rnnsearch.flows.report.data import Lengths, ReportData, System
 from rnnsearch.flows.report.departures import marked_departures
 from rnnsearch.flows.report.lineage import costs, evidence
 from rnnsearch.flows.report.scorecard import check_claims
-from rnnsearch.flows.report.sentences import gather_aligned, gather_long
+from rnnsearch.flows.report.sentences import gather_aligned, gather_every, gather_long
 from rnnsearch.flows.report.systems import gather_comparisons, gather_systems
 from rnnsearch.flows.report.view import RunView
 from rnnsearch.storage.store import Store
@@ -28,6 +28,7 @@ def gather(store: Store, run_id: str) -> ReportData:
         if (table := view.table(f"evaluate/{system.name}", "sentences")) is not None
     }
     flows = corpus_flows(view)
+    aligned = _best_aligned(systems, sentences)
     report = ReportData(
         profile=str(view.request.get("profile", "")),
         title=str(view.settings("title") or ""),
@@ -40,7 +41,8 @@ def gather(store: Store, run_id: str) -> ReportData:
         comparisons=gather_comparisons(view, sentences),
         flows=flows,
         lengths=_lengths(view, sentences),
-        aligned=_aligned(view, systems, sentences),
+        aligned=gather_aligned(view, aligned, sentences[aligned.name]) if aligned else (),
+        every_aligned=gather_every(view, aligned, sentences[aligned.name]) if aligned else (),
         long_sentences=gather_long(sentences),
         costs=costs(view),
         departures=marked_departures(),
@@ -58,12 +60,11 @@ def _lengths(view: RunView, sentences: dict[str, pa.Table]) -> tuple[Lengths, ..
     return tuple(found)
 
 
-def _aligned(
-    view: RunView, systems: tuple[System, ...], sentences: dict[str, pa.Table]
-) -> tuple[Aligned, ...]:
-    """The alignments of the best system that has some."""
-    scored = [(score.bleu.value, s) for s in systems if s.name in sentences and (score := s.score("all"))]
-    for _, system in sorted(scored, key=lambda pair: -pair[0]):
-        if system.attention is not None:
-            return gather_aligned(view, system, sentences[system.name])
-    return ()
+def _best_aligned(systems: tuple[System, ...], sentences: dict[str, pa.Table]) -> System | None:
+    """The best system that has alignments."""
+    scored = [
+        (score.bleu.value, system)
+        for system in systems
+        if system.attention is not None and system.name in sentences and (score := system.score("all"))
+    ]
+    return max(scored, key=lambda pair: pair[0])[1] if scored else None

@@ -1,7 +1,9 @@
 """The report as one HTML page that needs no network, no server and no script."""
 
 import base64
+import gzip
 import hashlib
+import json
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -30,10 +32,13 @@ from rnnsearch.flows.report.tables import (
     table_2,
     upstream,
 )
-from rnnsearch.flows.report.text import breaks, html_text
+from rnnsearch.flows.report.text import CONTROLS, breaks, html_text
 from rnnsearch.pipeline.figures import page_svg
 
 _TEMPLATES = Path(__file__).parent / "templates"
+_RISKY = frozenset("<>&") | frozenset(
+    CONTROLS
+)  # inside JSON they stand in strings only, where an escape means the same
 
 
 def to_html(report: ReportData) -> str:
@@ -71,6 +76,7 @@ def to_html(report: ReportData) -> str:
         script=script,
         # The page may run this one script and nothing else, whatever a corpus holds.
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        sentences=_embedded(report),
         charts=charts,
         drawn=drawn,
         table_1=table_1(report),
@@ -83,3 +89,12 @@ def to_html(report: ReportData) -> str:
         upstream=lambda start: upstream(report, start),
         evidence={entry.id: entry for entry in report.evidence},
     )
+
+
+def _embedded(report: ReportData) -> str:
+    """Every test sentence as JSON, packed into letters: a third of its size, and no HTML in it."""
+    if not report.every_aligned:
+        return ""
+    rows = [[s.corpus, s.line, s.source, s.target, s.reference, s.weights] for s in report.every_aligned]
+    text = json.dumps({"marks": CONTROLS, "rows": rows}, ensure_ascii=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()

@@ -39,7 +39,7 @@ def to_markdown(report: ReportData) -> str:
         _signatures(report),
         "## Training\n",
         _training(report),
-        *_figures(charts, ("loss", "gradient-norm", "clipped-share")),
+        *_figures(charts, ("loss", "dev-bleu", "gradient-norm", "clipped-share", "training-entropy")),
         "## Sentence length\n",
         *(_figures(charts, ("bleu-by-length", "bleu-cumulative")) or [f"{NOT_RUN}\n"]),
         "## Alignment\n",

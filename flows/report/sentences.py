@@ -4,9 +4,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from rnnsearch.flows.report.data import Aligned, LongSentence, Rendering, System
+from rnnsearch.flows.report.data import Aligned, LongSentence, Packed, Rendering, System
 from rnnsearch.flows.report.view import RunView
 from rnnsearch.pipeline.alignment import as_matrix
 from rnnsearch.pipeline.bleu import EvaluationError
@@ -51,6 +53,42 @@ def gather_aligned(view: RunView, system: System, sentences: pa.Table) -> tuple[
         for place, row in wanted.items()
         if place in weights and (aligned := _aligned(view, system.name, row, weights[place])) is not None
     )
+
+
+def gather_every(view: RunView, system: System, sentences: pa.Table) -> tuple[Packed, ...]:
+    """The alignments of one system on all test sentences, in the order of the test set."""
+    rows = {_identity(row): row for row in sentences.select(_COLUMNS).to_pylist()}
+    found = []
+    for table in view.tables(f"translate/{system.name}/all", "hypotheses", ("corpus", "line", "alignment")):
+        alignments = table["alignment"].combine_chunks()
+        places = zip(table["corpus"].to_pylist(), table["line"].to_pylist(), strict=True)
+        for position, place in enumerate(places):
+            row = rows.get(place)
+            if row is None or not alignments[position].is_valid:
+                continue
+            columns = len(words(row["source"])) + 1
+            flat = alignments[position].values.flatten().to_numpy(zero_copy_only=False)
+            written = len(words(row["hypothesis"]))
+            if len(flat) % columns or len(flat) // columns < written:
+                continue  # said where the sentences of the page are gathered
+            found.append(
+                Packed(
+                    corpus=row["corpus"],
+                    line=row["line"],
+                    source=row["source"],
+                    target=row["hypothesis"],
+                    reference=row["reference"],
+                    weights=";".join(map(_packed, flat.reshape(-1, columns)[:written])),
+                )
+            )
+    return tuple(found)
+
+
+def _packed(weights: npt.NDArray[np.float32]) -> str:
+    percent = np.rint(100 * weights).astype(int)
+    strongest = int(weights.argmax())
+    places = [strongest, *(int(place) for place in np.flatnonzero(percent) if place != strongest)]
+    return " ".join(f"{place}:{percent[place]}" for place in places)
 
 
 def gather_long(sentences: Mapping[str, pa.Table]) -> tuple[LongSentence, ...]:

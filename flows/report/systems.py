@@ -235,6 +235,8 @@ def _points(rows: Sequence[Mapping[str, Any]]) -> tuple[CurvePoint, ...]:
             dev_loss=row.get("dev_loss_per_token"),
             gradient_norm=row.get("gradient_norm"),
             clipped_share=row.get("clipped_share"),
+            entropy=row.get("attention_entropy"),
+            dev_bleu=row.get("dev_bleu"),
         )
         for row in rows
     )

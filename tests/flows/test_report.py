@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
+from rnnsearch.flows.report.charts import draw
 from rnnsearch.flows.report.data import (
     Aligned,
     Attention,
+    BeamPoint,
     Behaviour,
     Bin,
     Claim,
@@ -32,12 +34,15 @@ from rnnsearch.flows.report.data import (
     FlowStep,
     Input,
     Lengths,
+    Links,
     LongSentence,
     Metric,
     Output,
+    Packed,
     Rendering,
     ReportData,
     Setting,
+    Spread,
     StageCost,
     SubsetScore,
     System,
@@ -92,6 +97,8 @@ def a_system(name: str, kind: str, level: float, falls: float, *, seed: int) -> 
             dev_loss=3.2 + 4.4 * math.exp(-k / 15) + 0.1 * seed if k % 8 == 0 else None,
             gradient_norm=3 + 20 * math.exp(-k / 6) + math.cos(k * 1.7 + seed),
             clipped_share=min(1.0, 0.35 + math.exp(-k / 12)),
+            entropy=3 - k / 56 if kind == "rnnsearch" else None,
+            dev_bleu=20 * (1 - math.exp(-k / 20)) if k % 8 == 0 else None,
         )
         for k in range(1, 57)
     )
@@ -119,6 +126,10 @@ def a_system(name: str, kind: str, level: float, falls: float, *, seed: int) -> 
         attention=Attention(
             entropy=1.2,
             entropy_by_position=tuple(1.0 + 0.02 * k for k in range(60)),
+            entropy_by_length=(
+                Spread(low=1, high=10, sentences=300, entropy=1.1),
+                Spread(low=11, high=None, sentences=700, entropy=1.4),
+            ),
             least_weight=0.9999,
             most_weight=1.0,
             dropped=0.07,
@@ -126,6 +137,28 @@ def a_system(name: str, kind: str, level: float, falls: float, *, seed: int) -> 
         )
         if kind == "rnnsearch"
         else None,
+        links=Links(
+            sentences=1000,
+            links=2410,
+            entropy=1.1,
+            gold_sentences=100,
+            error_rate=0.312,
+            evidence=f"evaluate/{name}",
+        )
+        if kind == "rnnsearch"
+        else None,
+        beams=tuple(
+            BeamPoint(
+                beam=beam,
+                sentences=200,
+                bleu=Estimate(value=level - 2 + k, low=level - 3 + k, high=level - 1 + k),
+                unfinished=2 - k,
+                seconds=0.004 + 0.017 * k,
+            )
+            for k, beam in enumerate((1, 8))
+        )
+        if kind == "rnnsearch"
+        else (),
         training=Training(
             updates=2800,
             epochs=7.2,
@@ -161,6 +194,23 @@ def an_alignment(k: int, source: str, target: str) -> Aligned:
         reference=target,
         weights=tuple(rows),
         unknown_free=k % 2 == 0,
+    )
+
+
+def packed(aligned: Aligned) -> Packed:
+    """The same, as the page holds every test sentence."""
+    rows = []
+    for row in aligned.weights:
+        percent = [round(100 * weight) for weight in row]
+        order = sorted(range(len(row)), key=lambda place: -row[place])
+        rows.append(" ".join(f"{place}:{percent[place]}" for place in order))
+    return Packed(
+        corpus=aligned.corpus,
+        line=aligned.line,
+        source=" ".join(aligned.source[:-1]),
+        target=" ".join(aligned.target),
+        reference=aligned.reference,
+        weights=";".join(rows),
     )
 
 
@@ -285,6 +335,18 @@ def report() -> ReportData:
             )
         ),
         aligned=tuple(an_alignment(k, *pair) for k, pair in enumerate(short)),
+        every_aligned=(
+            *(packed(an_alignment(k, *pair)) for k, pair in enumerate(short)),
+            Packed(
+                corpus="bible",
+                line=7,
+                source=f"Nobody {HOSTILE} drew this </script>",
+                target="Personne ne <b>dessina</b>",
+                reference="Personne \u202egnihtyna\u202c",
+                weights="0:61 1:39;0:40 1:30 2:30;10:100",
+            ),
+            Packed(corpus="bible", line=8, source="Nothing came", target="", reference="Rien", weights=""),
+        ),
         long_sentences=(
             LongSentence(
                 corpus="bible-web",
@@ -366,7 +428,7 @@ SECTIONS = (
 
 def shown(page: str) -> str:
     """The text of a page as a reader has it: no script, no style, no tags."""
-    bare = re.sub(r"<(script|style)>.*?</\1>", "", page, flags=re.DOTALL)
+    bare = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)
     return html.unescape(re.sub(r"<[^>]+>", "", bare))
 
 
@@ -436,6 +498,31 @@ def test_rows_of_a_heatmap_are_target_words_and_the_ring_is_the_strongest(
         cells = re.findall(r"<td[^>]*>", row)
         strongest = max(range(len(weights)), key=weights.__getitem__)
         assert [k for k, cell in enumerate(cells) if " h" in cell] == [strongest]
+
+
+def test_every_figure_of_a_whole_report_is_on_the_page_and_in_the_markdown(
+    report: ReportData, html_page: str
+) -> None:
+    markdown = to_markdown(report)
+    names = {
+        "loss", "dev-bleu", "gradient-norm", "clipped-share", "training-entropy", "bleu-by-length", "bleu-cumulative",
+        "bleu-by-unknown", "attention-entropy", "attention-by-length", "beam-bleu", "beam-seconds", "unknown",
+        "source-lengths", "target-lengths", "waterfall",
+    }  # fmt: skip
+    assert set(draw(report)) == names
+    for name in names:
+        assert html_page.count(f'aria-labelledby="f-{name}"') == 1, name
+        assert markdown.count(f"](figures/{name}.png)") == 1, name
+
+
+def test_links_and_beams_are_shown_with_what_was_not_asked_as_not_run(
+    report: ReportData, html_page: str
+) -> None:
+    assert "| rnnsearch | 31.2 % | 100 | not run | 2,410 | 1.100 |" in to_markdown(report)
+    text = "".join(shown(html_page).split())
+    assert "rnnsearch31.2%100notrun2,4101.100" in text
+    assert "systembeam1beam8rnnsearch9.2010.20rnnsearch,unfinished21" in text
+    assert "systembeam1beam8rnnsearch4.021.0" in text  # milliseconds a sentence
 
 
 @pytest.mark.parametrize("field", DRAWN_FIELDS)
@@ -559,6 +646,40 @@ def test_a_sentence_is_chosen_with_the_keyboard(page: Any) -> None:
     page.click("button[aria-label='Previous sentence']")
     page.click("button[aria-label='Previous sentence']")
     assert page.evaluate(visible) == [3]
+
+
+@pytest.mark.slow
+def test_any_test_sentence_is_found_and_drawn_with_its_text_as_text(page: Any) -> None:
+    chosen = ".sentence:not([hidden])"
+
+    def find(asked: str, count: str) -> None:
+        page.fill("input[type=search]", asked)
+        page.wait_for_function("said => document.querySelector('output').textContent === said", arg=count)
+
+    find("nobody DREW", "1 found")
+    assert page.locator(chosen).count() == 1
+    assert "RLOgnihtynaPDF" in page.inner_text("#choose-sentence option >> nth=0")
+    source = ["Nobody", *HOSTILE.replace("\u202e", "RLO").replace("\u202c", "PDF").split(" "), "drew", "this"]
+    assert page.inner_text(f"{chosen} .parallel dd >> nth=0") == " ".join([*source, "</script>"])
+    assert page.inner_text(f"{chosen} .parallel dd >> nth=1") == "Personne ne <b>dessina</b>"
+    assert page.locator(f"{chosen} .parallel .mark").count() == 4
+    heads = page.locator(f"{chosen} .heat thead th").all_text_contents()
+    assert heads == [*source, "</script>", "</s>"]
+    sizes = "marks => marks.map(mark => Math.max(mark.offsetWidth, mark.offsetHeight))"
+    assert max(page.locator(f"{chosen} .heat thead .mark").evaluate_all(sizes)) < 40, "within their column's heading"
+    rows = page.locator(f"{chosen} .heat tbody tr")
+    assert rows.locator("th").all_inner_texts() == ["Personne", "ne", "<b>dessina</b>"]
+    ringed = "rows => rows.map(row => [...row.cells].slice(1).findIndex(cell => cell.matches('.h')))"
+    assert rows.evaluate_all(ringed) == [0, 0, 10]
+    assert page.text_content(f"{chosen} .hard li >> nth=0") == "Personne←Nobody0.61"
+    find("8", "1 found")
+    assert page.inner_text(f"{chosen} .parallel dd >> nth=0") == "Nothing came"
+    assert rows.count() == 0, "an empty translation looks nowhere"
+    find("island", "1 found")
+    assert page.locator(f"{chosen} > summary").text_content().strip().startswith("1. The small ship")
+    find("no such words", "0 found")
+    find("", "")
+    assert page.locator("#choose-sentence option").count() == 4
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rnnsearch.flows.report.data import ReportData, to_json
+from rnnsearch.flows.report.data import Bin, Claim, Estimate, ReportData, to_json
 from rnnsearch.flows.report.departures import changed_settings, marked_departures
 from rnnsearch.flows.report.gather import gather
 from rnnsearch.flows.report.html import to_html
@@ -327,6 +327,27 @@ def test_alignments_have_target_words_down_and_source_words_across(report: Repor
             assert sum(row) == pytest.approx(1, abs=5e-3)
 
 
+def test_every_test_sentence_has_its_alignment_in_percent_with_the_strongest_weight_first(
+    report: ReportData,
+) -> None:
+    assert [(one.corpus, one.line) for one in report.every_aligned] == [
+        ("river", 1000 + k) for k in range(60)
+    ]
+    packed = {one.line: one for one in report.every_aligned}
+    assert len(report.aligned) == 40
+    for aligned in report.aligned:
+        one = packed[aligned.line]
+        assert (one.source.split(" "), one.target.split(" ")) == ([*aligned.source[:-1]], [*aligned.target])
+        rows = [
+            [tuple(map(int, cell.split(":"))) for cell in row.split(" ")] for row in one.weights.split(";")
+        ]
+        assert len(rows) == len(aligned.weights)
+        for cells, weights in zip(rows, aligned.weights, strict=True):
+            assert cells[0][0] == max(range(len(weights)), key=weights.__getitem__)
+            assert all(abs(percent - 100 * weights[place]) <= 0.51 for place, percent in cells)
+            assert sum(percent for _, percent in cells) == pytest.approx(100, abs=len(weights) / 2)
+
+
 def test_the_sentences_shown_first_are_such_as_the_paper_shows(report: ReportData) -> None:
     first = report.aligned[0]
     assert first.unknown_free
@@ -363,6 +384,64 @@ def test_claims_that_were_not_asked_are_not_run(report: ReportData) -> None:
     assert verdicts["RNNsearch-50 beats RNNencdec-50"] == "not run"
     assert verdicts["RNNsearch-30 reaches its BLEU"] == "not run"  # its settings differ from the paper's
     assert verdicts["The alignment is largely monotone"] == "holds"
+
+
+def _lengths(*scores: tuple[int, int | None, int, float]) -> tuple[Bin, ...]:
+    return tuple(
+        Bin(low=low, high=high, sentences=n, bleu=Estimate(value=value)) for low, high, n, value in scores
+    )
+
+
+def _claims(report: ReportData, search: tuple[Bin, ...], fixed: tuple[Bin, ...]) -> dict[str, Claim]:
+    named = {"rnnsearch": search, "rnnencdec": fixed}
+    systems = tuple(dataclasses.replace(s, by_length=named[s.name], paper_row=None) for s in report.systems)
+    return {claim.claim: claim for claim in check_claims(dataclasses.replace(report, systems=systems))}
+
+
+FALLS, KEEPS = (
+    "The fixed-vector model falls sharply with length",
+    "The search does not fall on long sentences",
+)
+LEAD, WINS = "The lead of the search grows with length", "The search beats the fixed vector"
+
+
+@pytest.mark.parametrize(
+    ("search", "fixed", "verdicts"),
+    [
+        ((30.0, 30.0, 29.0), (25.0, 20.0, 9.0), ("holds", "holds", "holds")),
+        ((30.0, 30.0, 24.0), (25.0, 20.0, 18.5), ("near", "near", "near")),
+        ((30.0, 30.0, 20.0), (25.0, 25.0, 24.0), ("differs", "differs", "differs")),
+    ],
+)
+def test_what_the_paper_says_of_length_is_checked_on_long_sentences(
+    report: ReportData, search: Sequence[float], fixed: Sequence[float], verdicts: tuple[str, str, str]
+) -> None:
+    edges = ((1, 10, 50), (11, 30, 90), (31, None, 25))
+    found = _claims(
+        report,
+        *(
+            _lengths(*((*edge, value) for edge, value in zip(edges, values, strict=True)))
+            for values in (search, fixed)
+        ),
+    )
+    assert tuple(found[claim].verdict for claim in (FALLS, KEEPS, LEAD)) == verdicts
+    assert f"{search[-1]:.2f} at > 30 words" in found[KEEPS].found
+
+
+def test_where_no_sentence_is_long_the_claims_say_what_was_found_and_the_lead_is_still_compared(
+    report: ReportData,
+) -> None:
+    # The last range has too few sentences to count.
+    search = _lengths((1, 10, 300, 30.0), (11, 20, 200, 33.0), (31, None, 5, 90.0))
+    fixed = _lengths((1, 10, 300, 28.0), (11, 20, 200, 20.0), (31, None, 5, 1.0))
+    found = _claims(report, search, fixed)
+    for claim in (FALLS, KEEPS):
+        assert found[claim].verdict == "not run"
+        assert "at 11–20 words; too few sentences above 30 words to tell" in found[claim].found
+    assert found[LEAD].verdict == "holds"
+    assert found[LEAD].found == "rnnsearch over rnnencdec: +2.00 at 1–10 words, +13.00 at 11–20"
+    assert found[WINS].verdict == "holds", "whatever rows of the paper the systems stand for"
+    assert found[WINS].found.startswith("rnnsearch over rnnencdec: ")
 
 
 def test_a_system_with_the_papers_settings_is_held_to_the_papers_number(report: ReportData) -> None:
