@@ -253,10 +253,13 @@ def _curve(axes: Axes, curve: Line) -> None:
         axes.plot(x, y, color=colour, linewidth=1, alpha=0.55)
         return
     seen = np.isfinite(y)  # a dev loss is measured now and then: the line goes from one to the next
-    axes.plot(x[seen], y[seen], color=colour, linewidth=2, linestyle=_DASHES[curve.series % len(_DASHES)])
+    style = (curve.series + curve.series // len(SERIES)) % len(
+        SERIES
+    )  # where colours come again, dashes differ
+    axes.plot(x[seen], y[seen], color=colour, linewidth=2, linestyle=_DASHES[style])
     if not curve.notes:
         return
-    marker = _MARKERS[curve.series % len(_MARKERS)]
+    marker = _MARKERS[style]
     for index in np.flatnonzero(seen).tolist():
         (dot,) = axes.plot(
             x[index], y[index], marker=marker, markersize=5.5, color=colour, markeredgecolor=SURFACE

@@ -107,6 +107,19 @@ def test_names_of_curves_do_not_touch() -> None:
     assert all(after - before >= gap * 0.99 for before, after in itertools.pairwise(heights))
 
 
+def test_more_curves_than_colours_are_told_apart_by_dash_and_marker() -> None:
+    notes = ["one", "two"]
+    figure = lines(
+        [Line(f"system {k}", [0, 1], [k, k], series=k, notes=notes) for k in range(12)],
+        x_label="x",
+        y_label="y",
+    )
+    curves = [line for line in figure.axes[0].lines if len(line.get_xdata()) > 1]
+    looks = {(str(line.get_color()), str(line._dash_pattern)) for line in curves}  # type: ignore[attr-defined]
+    dots = {(str(d.get_color()), d.get_marker()) for d in figure.axes[0].lines if len(d.get_xdata()) == 1}
+    assert len(looks) == len(dots) == 12
+
+
 def test_a_heatmap_has_target_words_down_and_source_words_across() -> None:
     figure = heatmap(["the", "cat", "</s>"], ["le", "chat"], [[0.8, 0.1, 0.1], [0.1, 0.7, 0.2]])
     axes = figure.axes[0]
