@@ -73,6 +73,7 @@ def _lengths(report: ReportData, side: str, title: str) -> Chart | None:
         figure=lambda: lines(curves, x_label="tokens", y_label="% of sentences"),
         header=("text", "sentences", "mean", *names),
         rows=tuple(rows),
+        evidence=tuple(dict.fromkeys(lengths.evidence for lengths in shown if lengths.evidence)),
     )
 
 

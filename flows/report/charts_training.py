@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from matplotlib.figure import Figure
 
-from rnnsearch.flows.report.chart import Chart
+from rnnsearch.flows.report.chart import Chart, stages
 from rnnsearch.flows.report.data import CurvePoint, ReportData
 from rnnsearch.pipeline.figures import Line, lines
 
@@ -143,5 +143,11 @@ def _curves(
                 cells = (f"{known[0][1]:.3f}", f"{known[-1][1]:.3f}", f"{lowest[1]:.3f}", f"{lowest[0]:,}")
                 rows.append((f"{system.name}, {label}" if len(columns) > 1 else system.name, *cells))
     return Chart(
-        name, title, caption, figure, ("system", "first", "last", "lowest", "at update"), tuple(rows)
+        name,
+        title,
+        caption,
+        figure,
+        ("system", "first", "last", "lowest", "at update"),
+        tuple(rows),
+        stages("train", [system for system in report.systems if system.curve]),
     )

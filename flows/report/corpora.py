@@ -67,15 +67,16 @@ def training_lengths(view: RunView) -> tuple[Lengths, ...]:
     if not tables:
         return ()
     pairs = pa.concat_tables(tables)
-    return tuple(text_lengths(side, "train", pairs, side) for side in ("source", "target"))
+    evidence = view.evidence(stage)
+    return tuple(text_lengths(side, "train", pairs, side, evidence) for side in ("source", "target"))
 
 
-def text_lengths(side: str, label: str, table: pa.Table, column: str) -> Lengths:
+def text_lengths(side: str, label: str, table: pa.Table, column: str, evidence: str) -> Lengths:
     """The distribution of the numbers of tokens in a column of sentences."""
     spaces = pc.count_substring(table[column], " ").to_numpy().astype(np.int64)
     empty = pc.equal(table[column], pa.scalar("")).to_numpy()
     found = lengths(np.where(empty, 0, spaces + 1), LONGEST)
-    return Lengths(side=side, label=label, counts=found.counts, mean=round(found.mean, 3))
+    return Lengths(side=side, label=label, counts=found.counts, mean=round(found.mean, 3), evidence=evidence)
 
 
 def _step(name: str, before: int | None, corpus: str, lost: Loss | None, evidence: str) -> FlowStep:

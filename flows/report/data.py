@@ -246,6 +246,7 @@ class Lengths:
     label: str  # train, test, reference, or the system that wrote it
     counts: tuple[int, ...]
     mean: float
+    evidence: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,6 +316,7 @@ class Claim:
     found: str
     verdict: str
     band: str  # what would count as holding
+    evidence: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,10 +53,13 @@ def gather(store: Store, run_id: str) -> ReportData:
 
 def _lengths(view: RunView, sentences: dict[str, pa.Table]) -> tuple[Lengths, ...]:
     found = list(training_lengths(view))
-    for table in list(sentences.values())[:1]:
-        found.append(text_lengths("source", "test", table, "source"))
-        found.append(text_lengths("target", "reference", table, "reference"))
-    found += [text_lengths("target", name, table, "hypothesis") for name, table in sentences.items()]
+    stages = {name: view.evidence(f"evaluate/{name}") for name in sentences}
+    for name, table in list(sentences.items())[:1]:
+        found.append(text_lengths("source", "test", table, "source", stages[name]))
+        found.append(text_lengths("target", "reference", table, "reference", stages[name]))
+    found += [
+        text_lengths("target", name, table, "hypothesis", stages[name]) for name, table in sentences.items()
+    ]
     return tuple(found)
 
 

@@ -35,13 +35,15 @@ def check_claims(report: ReportData) -> tuple[Claim, ...]:
 
 def _beats(report: ReportData, first: str, second: str) -> Claim:
     numbers = {row.name: row.all for row in TABLE_1}
-    found, verdict = _compared(report, _at(report, first), _at(report, second))
+    ours = _at(report, first), _at(report, second)
+    found, verdict = _compared(report, *ours)
     return Claim(
         claim=f"{first} beats {second}",
         paper=f"{numbers[first]:.2f} over {numbers[second]:.2f}",
         found=found,
         verdict=verdict,
         band="higher BLEU on all sentences with p < 0.05; higher alone is near",
+        evidence=_evidence(*ours),
     )
 
 
@@ -58,7 +60,14 @@ def _search_wins(report: ReportData) -> Claim:
         verdict=verdict,
         band="the best RNNsearch of this run has a higher BLEU than the best RNNencdec with p < 0.05; higher alone is "
         "near",
+        evidence=_evidence(*ours),
     )
+
+
+def _evidence(*systems: System | None) -> tuple[str, ...]:
+    """The stages that the scores of these systems come from."""
+    scores = [score for system in systems if system and (score := system.score("all"))]
+    return tuple(dict.fromkeys(score.evidence for score in scores if score.evidence))
 
 
 def _compared(report: ReportData, first: System | None, second: System | None) -> tuple[str, str]:
@@ -75,7 +84,8 @@ def _compared(report: ReportData, first: System | None, second: System | None) -
 
 
 def _falls(report: ReportData) -> Claim:
-    found, kept = _kept(_best(report, "rnnencdec"))
+    system = _best(report, "rnnencdec")
+    found, kept = _kept(system)
     verdict = NOT_RUN
     if kept is not None:
         verdict = "holds" if kept <= 0.5 else "near" if kept <= 0.8 else "differs"
@@ -85,6 +95,7 @@ def _falls(report: ReportData) -> Claim:
         found=found,
         verdict=verdict,
         band=f"the longest range with {ENOUGH} sentences has at most half the BLEU of the best; up to 80 % is near",
+        evidence=_evidence(system),
     )
 
 
@@ -100,6 +111,7 @@ def _keeps(report: ReportData) -> Claim:
         found=found,
         verdict=verdict,
         band=f"the longest range with {ENOUGH} sentences keeps 90 % of the best; 75 % is near",
+        evidence=_evidence(system),
     )
 
 
@@ -126,6 +138,7 @@ def _lead_grows(report: ReportData) -> Claim:
         verdict=verdict,
         band=f"at least {LEAD:g} BLEU more in the longest range with {ENOUGH} sentences than in the shortest; more at "
         "all is near",
+        evidence=_evidence(search, fixed),
     )
 
 
@@ -145,6 +158,7 @@ def _unknown_words_cost(report: ReportData) -> Claim:
         found=", ".join(f"{name} {signed(gain)}" for name, gain in gains),
         verdict=verdict,
         band="higher for all systems; for some is near",
+        evidence=_evidence(*(system for system in report.systems if not system.external)),
     )
 
 
@@ -162,6 +176,7 @@ def _reaches_moses(report: ReportData) -> Claim:
         found=found,
         verdict=verdict,
         band="at least as high; up to 1 BLEU below is near",
+        evidence=_evidence(ours, moses),
     )
 
 
@@ -187,6 +202,7 @@ def _monotone(aligned: Sequence[Aligned]) -> Claim:
         found=found,
         verdict=verdict,
         band="75 % of the moves of the hard alignment go forward; 60 % is near",
+        evidence=tuple(dict.fromkeys(f"translate/{sentence.system}/all" for sentence in aligned)),
     )
 
 
@@ -212,6 +228,7 @@ def _numbers(report: ReportData) -> Iterable[Claim]:
             found=found,
             verdict=verdict,
             band="within 1 BLEU, with the paper's settings; within 3 is near",
+            evidence=_evidence(system),
         )
 
 

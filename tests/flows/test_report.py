@@ -485,6 +485,14 @@ def test_each_number_leads_to_its_evidence_on_the_page(html_page: str) -> None:
     assert targets <= set(identifiers)
 
 
+def test_every_number_of_ours_in_a_table_leads_to_its_evidence(html_page: str) -> None:
+    bare = re.sub(r"<details>.*?</details>|<tfoot>.*?</tfoot>", "", html_page, flags=re.DOTALL)
+    cells = re.findall(r'<td class="n">(?:(?!</td>).)*</td>', bare, flags=re.DOTALL)
+    numbers = [cell for cell in cells if re.search(r"\d", shown(re.sub(r"<small>.*?</small>", "", cell)))]
+    assert len(numbers) > 40
+    assert [cell for cell in numbers if 'class="ev"' not in cell] == []
+
+
 def test_rows_of_a_heatmap_are_target_words_and_the_ring_is_the_strongest(
     report: ReportData, html_page: str
 ) -> None:

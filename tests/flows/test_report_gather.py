@@ -378,6 +378,15 @@ def test_two_systems_are_tested_against_each_other(report: ReportData) -> None:
     assert 0 < test.p_value <= 1
 
 
+def test_what_a_claim_says_was_found_leads_to_the_stages_that_found_it(report: ReportData) -> None:
+    entries = {entry.id for entry in report.evidence}
+    found = [claim for claim in report.claims if claim.found]
+    assert len(found) >= 5
+    for claim in found:
+        assert claim.evidence, claim.claim
+        assert set(claim.evidence) <= entries
+
+
 def test_claims_that_were_not_asked_are_not_run(report: ReportData) -> None:
     verdicts = {claim.claim: claim.verdict for claim in report.claims}
     assert verdicts["RNNsearch-30 beats RNNencdec-30"] == "holds"
