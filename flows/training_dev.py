@@ -21,7 +21,12 @@ from rnnsearch.pipeline.schemas import UNK, sentence
 
 _POSITIONS = 51  # dev batches hold `batch` sentences of 50 words and </s>, and fewer of longer ones
 _TOGETHER = 50  # sentences that are searched together: enough for full speed, few enough to share 200 of them
-_GREEDY = SearchConfig(beam=1, width="narrowing", normalize=False)  # ends with its first </s>
+_GREEDY = SearchConfig(  # ends with its first </s>
+    beam=1,
+    width="narrowing",
+    normalize=False,
+    max_length_ratio=2,  # a network that knows little yet repeats itself for as long as it may
+)
 
 
 class DevLoss(NamedTuple):
