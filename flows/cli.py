@@ -119,7 +119,9 @@ def translate(
     run: Annotated[str | None, typer.Option(help="A run; the last finished one by default.")] = None,
     system: Annotated[str | None, typer.Option(help="A system of the run; its best one by default.")] = None,
     model: Annotated[Path | None, typer.Option(help="An exported model instead of a run.")] = None,
-    search: Annotated[list[str], typer.Option(help="Change the search: beam=12.", metavar="KEY=VALUE")] = [],  # noqa: B006
+    search: Annotated[
+        list[str], typer.Option(help="Change the search: beam=12, or preset=groundhog.", metavar="KEY=VALUE")
+    ] = [],  # noqa: B006
     n_best: Annotated[int, typer.Option("--nbest", min=1, help="Candidates for each line.")] = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Print each candidate's cost before it.")] = False,
     attention: Annotated[

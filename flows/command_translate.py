@@ -11,7 +11,7 @@ from typing import IO
 from rnnsearch.flows import attention
 from rnnsearch.flows.command_inspect import last_finished
 from rnnsearch.flows.errors import UsageError
-from rnnsearch.flows.settings import apply_overrides
+from rnnsearch.flows.settings import apply_overrides, preset
 from rnnsearch.flows.systems import choose_system
 from rnnsearch.flows.translator import Translation, Translator, read_dictionary
 from rnnsearch.model.config import SearchConfig
@@ -51,12 +51,18 @@ def translate_lines(wish: Wish) -> None:
 
 
 def load(wish: Wish) -> tuple[Translator, SearchConfig]:
-    """The translator asked for, and the search: as it was evaluated, with the user's changes.
+    """The translator asked for, and the search: as it was evaluated, or a preset, with the user's changes.
 
     Says on standard error which system it is.
     """
     translator, search = _found(wish)
-    return translator, apply_overrides(search, [*wish.search, f"n_best={wish.n_best}"], "the search")
+    changes = [*wish.search, f"n_best={wish.n_best}"]
+    for change in wish.search:
+        key, _, name = change.partition("=")
+        if key.strip() == "preset":
+            search = preset(name.strip())
+            changes.remove(change)
+    return translator, apply_overrides(search, changes, "the search")
 
 
 def _found(wish: Wish) -> tuple[Translator, SearchConfig]:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from rnnsearch.flows.sources.config import SourceConfig
-from rnnsearch.model.config import NetworkConfig, SearchConfig, TrainConfig
+from rnnsearch.model.config import GROUNDHOG, NetworkConfig, SearchConfig, TrainConfig
 from rnnsearch.pipeline.config import (
     CleanConfig,
     EncodeConfig,
@@ -31,6 +31,7 @@ from rnnsearch.pipeline.config import (
 )
 
 PROFILES = Path(__file__).parent / "profiles"
+SEARCHES = {"plain": SearchConfig(), "groundhog": GROUNDHOG}  # what `search.preset` may name
 
 
 S = TypeVar("S", bound=BaseModel)
@@ -147,6 +148,15 @@ class Settings(Section):
     sweep: SweepConfig | None = None  # absent: one beam only
     placement: PlacementConfig = PlacementConfig()
 
+    @field_validator("search", mode="before")
+    @classmethod
+    def _preset(cls, search: Any) -> Any:
+        """A preset stands for its settings: recipes hold these, not its name. Keys beside it change single ones."""
+        if not isinstance(search, dict) or "preset" not in search:
+            return search
+        others = {name: value for name, value in search.items() if name != "preset"}
+        return {**preset(search["preset"]).model_dump(), **others}
+
     @model_validator(mode="after")
     def _names_fit_together(self) -> Self:
         def known(name: str, names: Iterable[str], where: str) -> None:
@@ -204,6 +214,13 @@ def load_settings(profile: str, overrides: Iterable[str] = ()) -> Settings:
         raise SettingsError(_explain(f"the profile {profile}", error, Settings)) from error
     sources = {name: source.resolved(path.parent) for name, source in settings.sources.items()}
     return settings.model_copy(update={"sources": sources})
+
+
+def preset(name: object) -> SearchConfig:
+    """The search of this name. Raises SettingsError."""
+    if not isinstance(name, str) or name not in SEARCHES:
+        raise SettingsError(f"search.preset is one of {', '.join(SEARCHES)}, not {name!r}")
+    return SEARCHES[name]
 
 
 def apply_overrides(config: S, overrides: Iterable[str], name: str) -> S:

@@ -15,7 +15,7 @@ from rnnsearch.flows.settings import (
     find_profile,
     load_settings,
 )
-from rnnsearch.model.config import SearchConfig, TrainConfig
+from rnnsearch.model.config import GROUNDHOG, SearchConfig, TrainConfig
 from rnnsearch.pipeline.config import Budget
 
 SHIPPED = sorted(path.stem for path in PROFILES.glob("*.toml"))
@@ -111,6 +111,7 @@ def test_a_corpus_may_bear_the_name_of_a_format(profile: Path) -> None:
         ),
         ("holdout.corpus=news", "holdout names 'news', which is not among lines, other"),
         ('corpora.lines.source="news"', "corpora.lines.source names 'news', which is not among lines-en"),
+        ("search.preset=grounthog", "search.preset is one of plain, groundhog, not 'grounthog'"),
         ("external.moses={ source='m', tokens=true }", "external.moses.source names 'm', which is not among"),
         (
             "external.rnnsearch={ source='lines-fr', tokens=true }",
@@ -289,3 +290,13 @@ def test_overrides_change_the_keys_that_they_name_and_no_other(
 def test_a_bad_override_of_one_section_names_the_section() -> None:
     with pytest.raises(SettingsError, match=r"the search cannot be used:\n  beem is not a setting.*'beam'"):
         apply_overrides(SearchConfig(), ["beem=3"], "the search")
+
+
+def test_a_preset_of_the_search_stands_for_its_settings_and_single_keys_change_them() -> None:
+    released = load_settings("wmt14").search
+    assert released == GROUNDHOG
+    assert (released.beam, released.width, released.normalize) == (10, "narrowing", False)  # PAPER 4
+    assert (released.min_length_ratio, released.max_length_ratio) == (0.5, 3.0)
+    assert (released.keep_unfinished, released.retry_unknown, released.retry_beam) == (False, True, 500)
+    assert load_settings("wmt14", ["search.beam=4"]).search == GROUNDHOG.model_copy(update={"beam": 4})
+    assert load_settings("wmt14", ["search.preset=plain"]).search == SearchConfig()
