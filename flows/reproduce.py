@@ -14,8 +14,13 @@ from rnnsearch.flows.dag import Stage, build
 from rnnsearch.flows.recipe import freeze_code
 from rnnsearch.flows.settings import Settings, load_settings
 from rnnsearch.flows.stage import Session, as_task
+from rnnsearch.flows.train import stop_trainings
 from rnnsearch.storage.runs import RunState
 from rnnsearch.storage.store import Store
+
+_STOP_SECONDS = (
+    5.0  # for trainings to write a checkpoint when a signal came: others wait ten before they kill
+)
 
 
 class Reproduction(NamedTuple):
@@ -88,6 +93,7 @@ def run_stages(
         note = _said(failed)
     finally:
         session.stopping.set()
+        stop_trainings(_STOP_SECONDS)
         cluster.close()
         store.runs.finish(run.id, state, note)
         store.close()

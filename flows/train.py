@@ -43,6 +43,8 @@ _RAY_SETTINGS = {
 }
 _UNUSED_CALLBACKS = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 _terminated = threading.Event()  # in a worker's process: SIGTERM has come
+_running: dict[str, TrainingJob] = {}  # in the driver's
+_LOOK_SECONDS = 0.05  # between looks whether they have ended
 
 
 class TrainingStopped(RuntimeError):  # noqa: N818 - nothing went wrong
@@ -66,6 +68,7 @@ def train_system(job: TrainingJob, progress: Progress = lambda message: None) ->
     for name, value in _RAY_SETTINGS.items():
         os.environ.setdefault(name, value)  # from where Ray Train takes them, and hands them to its workers
     with _told(job.messages, progress):
+        _running[job.name] = job
         try:
             result: Any = _trainer(job).fit()
         except (TrainingFailedError, RayError) as error:
@@ -73,6 +76,8 @@ def train_system(job: TrainingJob, progress: Progress = lambda message: None) ->
                 f"the training {job.name} could not be kept running ({job.lost_workers} failures of workers are "
                 f"repaired); at last: {error}"
             ) from error
+        finally:
+            del _running[job.name]
     ending: Ending = result.return_value
     if ending.how == "stopped":
         raise TrainingStopped(
@@ -87,6 +92,18 @@ def train_system(job: TrainingJob, progress: Progress = lambda message: None) ->
 def request_stop(job: TrainingJob) -> None:
     """Make a running training stop after its update, with a checkpoint; `train_system` then raises TrainingStopped."""
     job.stop_request.touch()
+
+
+def stop_trainings(seconds: float) -> None:
+    """Make the trainings that run in this process stop with a checkpoint, but wait no longer than so many seconds.
+
+    One whose workers have not begun has nothing to keep, and is not waited for.
+    """
+    for job in list(_running.values()):
+        request_stop(job)
+    until = time.monotonic() + seconds
+    while any(_begun(job) for job in list(_running.values())) and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
 
 
 class _Trainer(TorchTrainer):
@@ -152,6 +169,10 @@ def _run_worker(config: dict[str, Any]) -> Ending:
         with suppress(OSError), job.errors.open("a") as file:
             file.write(json.dumps(f"{type(error).__name__}: {error}") + "\n")
         raise
+
+
+def _begun(job: TrainingJob) -> bool:
+    return job.messages.exists() and job.messages.stat().st_size > 0
 
 
 def _repeated(errors: Path) -> str | None:
