@@ -183,6 +183,29 @@ def test_the_way_of_one_row_through_the_stages_is_told(rnnsearch: "Command", smo
     assert "not_selected" in told.stdout or "kept" in told.stdout
 
 
+def test_vocabularies_of_unequal_sizes_go_from_the_shortlists_through_training_to_the_scores(
+    smoke: "Smoke",
+) -> None:
+    # PAPER trap 44.
+    store = Store.open(smoke.store)
+
+    def made(stage: str, output: str) -> Path:
+        return store.local_folder(store.ledger.history(stage)[-1].outputs[output])
+
+    sizes = []
+    for side in ("source", "target"):
+        (file,) = store.read_artifact(store.ledger.history("shortlist")[-1].outputs[side]).files
+        sizes.append(store.get_table(file.digest).num_rows + 2)  # </s> and [UNK]
+    assert sizes == [302, 402]
+    for system in SYSTEMS:
+        described = json.loads((made(f"train/{system}", "model") / "config.json").read_text())
+        assert [described["source_size"], described["target_size"]] == sizes
+        scores = store.read_artifact(store.ledger.history(f"evaluate/{system}")[-1].outputs["scores"])
+        behaviour = json.loads(store.get_bytes(scores.files[0].digest))["behaviour"]
+        assert 0 < behaviour["unknown_source"] < 0.3
+        assert 0 < behaviour["unknown_reference"] < 0.3
+
+
 def test_translate_gives_one_line_for_each_line_and_says_which_system_it_used(
     rnnsearch: "Command", smoke: "Smoke"
 ) -> None:
