@@ -246,6 +246,19 @@ def test_trap_18_opposite_gradients_do_not_move() -> None:
     assert together.run(work) == [(0.0, 0.0), (0.0, 0.0)]
 
 
+def test_trap_18_a_gradient_is_clipped_after_the_sum_and_not_on_each_worker() -> None:
+    together = Together(2)
+
+    def work(rank: int) -> tuple[float, Tensor]:
+        trainer = _sloped([0.0, 8.0] if rank else [6.0, 0.0], together.sum_of(rank))
+        norm = trainer.update(ONE).norm
+        return norm, trainer.flat.named(trainer.optimizer.buffers["squared_gradient"])["w"].clone()
+
+    for norm, accumulator in together.run(work):  # each clipped to 1 and then summed they would be equal
+        assert norm == pytest.approx(5)
+        torch.testing.assert_close(accumulator, 0.05 * torch.tensor([0.36, 0.64], dtype=torch.float64))
+
+
 def test_one_workers_wish_to_stop_reaches_all_in_the_same_update() -> None:
     together = Together(3)
 
