@@ -19,6 +19,7 @@ from rnnsearch.flows.training_data import Examples, Shared, ahead, shared_batche
 from rnnsearch.flows.training_job import Ending, TrainingJob
 from rnnsearch.model.checkpoint import load_network, newest_checkpoint, read_checkpoint, write_checkpoint
 from rnnsearch.model.config import NetworkConfig, TrainConfig
+from rnnsearch.model.network import Network
 from rnnsearch.model.step import Trainer
 from rnnsearch.pipeline.schemas import CURVE
 
@@ -109,6 +110,13 @@ def test_a_training_writes_model_state_and_curve_with_equal_bytes_twice(job: Tra
     assert observations["updates"] == 10
     assert observations["pairs"] == 8 * 10
     assert observations["epochs"] == pytest.approx(80 / 100)
+    assert observations["device"] == "cpu"
+    seconds = observations["seconds"]
+    assert observations["hours"] == pytest.approx(sum(seconds.values()) / 3600)
+    rows = pq.read_table(job.finished / "curve.parquet").to_pylist()
+    updating = seconds["feeding"] + seconds["updates"]
+    assert observations["tokens_per_second"] == pytest.approx(sum(row["tokens"] for row in rows) / updating)
+    assert observations["pairs_per_second"] == pytest.approx(80 / updating)
 
 
 def test_the_curve_has_a_row_at_every_interval_evaluation_and_end(job: TrainingJob) -> None:
@@ -124,6 +132,43 @@ def test_the_curve_has_a_row_at_every_interval_evaluation_and_end(job: TrainingJ
     assert all(0 < row["padding_share"] < 0.5 for row in rows.values())
     ratio = rows[3]["loss_per_sentence"] / rows[3]["loss_per_token"]
     assert ratio == pytest.approx(rows[3]["tokens"] / rows[3]["sentences"])
+
+
+def test_trap_13_the_curve_has_the_norm_before_clipping_and_the_share_of_clipped_updates(
+    job: TrainingJob,
+) -> None:
+    rows = {}
+    for reduction in ("mean_per_sentence", "sum"):
+        each = _elsewhere(
+            job, reduction, train={"updates": 1, "log_every": 1, "reduction": reduction, "clip_norm": 5.0}
+        )
+        _train(each, 2)
+        (rows[reduction],) = pq.read_table(each.finished / "curve.parquet").to_pylist()
+    mean, total = rows["mean_per_sentence"], rows["sum"]
+    assert mean["gradient_norm"] < 5 < total["gradient_norm"]
+    assert total["gradient_norm"] == pytest.approx(8 * mean["gradient_norm"], rel=1e-5)
+    assert (mean["clipped_share"], total["clipped_share"]) == (0, 1)
+
+
+def test_the_curve_counts_skipped_updates_and_keeps_their_numbers_out(
+    job: TrainingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = Network.accumulate, [0]
+
+    def accumulate(self: Network, *arguments: Any) -> Any:
+        calls[0] += 1
+        lesson = real(self, *arguments)
+        if calls[0] in (2, 4, 5, 6):
+            self.b_emb_trg.grad[0] = torch.nan
+        return lesson
+
+    monkeypatch.setattr(Network, "accumulate", accumulate)
+    short = _elsewhere(job, "short", train={"updates": 6, "evaluate_every": 100})
+    _train(short)
+    first, second = pq.read_table(short.finished / "curve.parquet").to_pylist()
+    assert (first["skipped"], first["sentences"], second["skipped"], second["sentences"]) == (1, 16, 3, 0)
+    assert np.isfinite([first["loss_per_token"], first["gradient_norm"], first["attention_entropy"]]).all()
+    assert {second[name] for name in ("loss_per_token", "gradient_norm", "attention_entropy")} == {None}
 
 
 def test_the_entropy_in_the_curve_is_that_of_uniform_attention_at_first_and_null_without_attention(

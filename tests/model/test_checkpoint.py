@@ -193,6 +193,28 @@ def test_trap_22_a_save_that_dies_at_any_point_leaves_the_checkpoint_before(
     assert _update(tmp_path) == 2
 
 
+def test_a_checkpoint_that_a_disk_wrote_wrongly_never_takes_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read back once, by the code that resumes."""
+    _checkpoint(tmp_path, 1)
+    real, synced = os.fsync, []
+
+    def lie(descriptor: int) -> None:
+        if not synced:
+            os.pwrite(descriptor, b"\0wrong", 100)
+        synced.append(descriptor)
+        real(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.os, "fsync", lie)
+        with pytest.raises(CheckpointError, match="is damaged"):
+            _checkpoint(tmp_path, 2)
+    assert synced
+    assert [place.name for place in tmp_path.glob("update-*")] == ["update-000000001"]
+    assert _update(tmp_path) == 1
+
+
 def test_a_checkpoint_written_again_replaces_the_damaged_one(tmp_path: Path) -> None:
     _flip(_checkpoint(tmp_path, 1) / "model.safetensors")
     assert _update(tmp_path) is None
