@@ -1,4 +1,3 @@
-# ruff: noqa: N815 - shape suffixes are capitals
 """Sentences side by side, padded to a common length."""
 
 from typing import NamedTuple

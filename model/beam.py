@@ -1,4 +1,3 @@
-# ruff: noqa: N815 - shape suffixes are capitals
 """The beam of one sentence: which hypotheses grow, which have ended, and when nothing better can come.
 
 Shapes: K hypotheses that grow, C words looked at for each, S source words with `</s>`.

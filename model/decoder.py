@@ -1,4 +1,3 @@
-# ruff: noqa: N815 - shape suffixes are capitals
 """The decoder's recurrence with its soft search, under teacher forcing (App. A.1, A.2.2).
 
 Shapes: B sentences, S source and T target positions, M = m embedding, N = n units, G = 3n gates,

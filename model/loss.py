@@ -1,4 +1,3 @@
-# ruff: noqa: N815 - shape suffixes are capitals
 """The negative log-likelihood over a large vocabulary, a few hundred words at a time.
 
 Shapes: R target words, L what the last matrix sees, K words to choose from.

@@ -1,4 +1,3 @@
-# ruff: noqa: N815 - shape suffixes are capitals
 """RNNsearch, RNNencdec and a dot-attention network of the same parts.
 
 Shapes: B sentences, S source and T target positions, N = n units, M = m embedding,

@@ -1,4 +1,3 @@
-# ruff: noqa: N815 - shape suffixes are capitals
 """The decoder one word at a time, for many hypotheses at once, without autograd: what a search steps.
 
 The hypotheses of all sentences are rows of the same products, so that weights are read once a step. Keys and

@@ -1,4 +1,3 @@
-# ruff: noqa: N815 - shape suffixes are capitals
 """What several tests of the model need: both kinds of kernels, small networks, and the paper's sums as loops."""
 
 from collections.abc import Callable
