@@ -100,7 +100,8 @@ def stop_trainings(seconds: float) -> None:
     One whose workers have not begun has nothing to keep, and is not waited for.
     """
     for job in list(_running.values()):
-        request_stop(job)
+        with suppress(OSError):  # its disk is gone: it ends with Ray
+            request_stop(job)
     until = time.monotonic() + seconds
     while any(_begun(job) for job in list(_running.values())) and time.monotonic() < until:
         time.sleep(_LOOK_SECONDS)
@@ -172,7 +173,10 @@ def _run_worker(config: dict[str, Any]) -> Ending:
 
 
 def _begun(job: TrainingJob) -> bool:
-    return job.messages.exists() and job.messages.stat().st_size > 0
+    try:
+        return job.messages.stat().st_size > 0
+    except OSError:
+        return False
 
 
 def _repeated(errors: Path) -> str | None:
