@@ -332,16 +332,22 @@ def test_one_two_and_four_workers_follow_the_same_curve(job: TrainingJob) -> Non
                 assert value == (None if alone[name] is None else pytest.approx(alone[name], rel=1e-9))
 
 
-def test_a_training_of_two_workers_goes_on_with_one_and_with_four(job: TrainingJob) -> None:
+@pytest.mark.parametrize("then", [(1,), (4,), (1, 4)])
+def test_a_training_of_two_workers_goes_on_with_one_and_with_four(
+    job: TrainingJob, then: tuple[int, ...]
+) -> None:
     exact = _elsewhere(job, "exact", train={"precision": "float64", "optimizer": "adadelta"})
     _train(exact)
     first = _elsewhere(exact, "first")
     assert _train(first, 2, _stop_at(4)) == Ending("stopped", 4)
-    second = _elsewhere(exact, "second", earlier=[first.workdir])
-    assert _train(second, 1, _stop_at(3)) == Ending("stopped", 7)
-    third = _elsewhere(exact, "third", earlier=[first.workdir, second.workdir])
-    assert _train(third, 4) == Ending("finished", 10)
-    ours, theirs = (load_network(each.finished / "model", "last") for each in (third, exact))
+    folders = [first.workdir]
+    for number, workers in enumerate(then):
+        last = _elsewhere(exact, f"epoch-{number}", earlier=folders)
+        stopped = number + 1 < len(then)
+        ending = _train(last, workers, _stop_at(3) if stopped else None)
+        assert ending == (Ending("stopped", 7) if stopped else Ending("finished", 10))
+        folders = [*folders, last.workdir]
+    ours, theirs = (load_network(each.finished / "model", "last") for each in (last, exact))
     for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
 
