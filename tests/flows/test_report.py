@@ -674,7 +674,9 @@ def test_any_test_sentence_is_found_and_drawn_with_its_text_as_text(page: Any) -
     heads = page.locator(f"{chosen} .heat thead th").all_text_contents()
     assert heads == [*source, "</script>", "</s>"]
     sizes = "marks => marks.map(mark => Math.max(mark.offsetWidth, mark.offsetHeight))"
-    assert max(page.locator(f"{chosen} .heat thead .mark").evaluate_all(sizes)) < 40, "within their column's heading"
+    assert max(page.locator(f"{chosen} .heat thead .mark").evaluate_all(sizes)) < 40, (
+        "within their column's heading"
+    )
     rows = page.locator(f"{chosen} .heat tbody tr")
     assert rows.locator("th").all_inner_texts() == ["Personne", "ne", "<b>dessina</b>"]
     ringed = "rows => rows.map(row => [...row.cells].slice(1).findIndex(cell => cell.matches('.h')))"
@@ -696,6 +698,21 @@ def test_a_number_opens_its_evidence(page: Any) -> None:
     assert page.is_visible("#e-evaluate-rnnsearch")
     page.click("#e-evaluate-rnnsearch a >> nth=0")
     assert page.is_visible("#e-train-rnnsearch")
+
+
+@pytest.mark.slow
+def test_on_paper_there_are_figures_and_tables_and_nothing_to_press(page: Any) -> None:
+    page.emulate_media(media="print", color_scheme="dark")
+    assert not page.locator("nav, .chooser, .skip, .tip").filter(visible=True).count()
+    for what in ("#scores table >> nth=0", ".chart svg >> nth=0", ".heat >> nth=0"):
+        assert page.is_visible(what), what
+    assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate(
+        "[...document.querySelectorAll('.scroll')].every(e => getComputedStyle(e).overflowX === 'visible')"
+    )
+    page.emulate_media(media="print", color_scheme="light")
+    assert page.evaluate(CONTRAST) == []
+    assert page.pdf(format="A4", print_background=True).startswith(b"%PDF")
 
 
 @pytest.mark.slow

