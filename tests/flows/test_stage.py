@@ -28,7 +28,9 @@ from rnnsearch.flows.recipe import recipe_of
 from rnnsearch.flows.stage import StageError, as_task, run_stage
 from rnnsearch.pipeline.config import CleanConfig
 from rnnsearch.pipeline.errors import TextError
+from rnnsearch.storage import leases
 from rnnsearch.storage.artifacts import FileEntry
+from rnnsearch.storage.leases import LeaseLostError
 from rnnsearch.storage.store import Store
 
 if TYPE_CHECKING:
@@ -367,6 +369,33 @@ def test_a_second_run_waits_for_the_holder_of_the_lease_and_takes_its_result(
         outputs, cached = waiting.result(60)
     assert cached
     assert outputs == attempt.outputs
+
+
+class Robbed(Cluster):
+    """While it works another process takes its leases over, as if this one had slept for too long."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self.store = store
+
+    def map(self, function: Any, tasks: Sequence[Any], processors: float = 1.0) -> Iterator[tuple[int, Any]]:
+        for held in self.store.leases.held():
+            name = leases._name(held.name)
+            seen = self.store.backend.read_versioned(name)
+            assert seen is not None
+            theirs = replace(held, epoch=held.epoch + 1, token="another")
+            assert self.store.backend.replace_if(name, leases._seal(theirs), seen.version)
+        yield from super().map(function, tasks, processors)
+
+
+def test_a_stage_whose_lease_another_run_has_taken_over_records_nothing(
+    lab: "Lab", made: Made, store: Store
+) -> None:
+    session = lab.session(store, Robbed(store))
+    with pytest.raises(LeaseLostError, match="held by another process now"):
+        lab.run(store, "select.budget.pairs=400", session=session)
+    budgets = [each.recipe.config["select"]["budget"] for each in store.ledger.history("threshold")]
+    assert [budget["pairs"] for budget in budgets] == [500]
 
 
 class Watched(Cluster):
