@@ -22,24 +22,33 @@ from typing import IO, NamedTuple
 import psutil
 
 HERE = Path(__file__).parent
+UPDATES = 12
 SETTINGS = (
     "systems.rnnencdec.train.updates=6",
     "systems.rnnencdec.train.checkpoint_every=3",
-    "systems.rnnsearch.train.updates=12",
+    f"systems.rnnsearch.train.updates={UPDATES}",
     "systems.rnnsearch.train.checkpoint_every=4",
     "placement.threads_per_worker=1",
 )
 """A training of a second; all else of the smoke profile is as shipped."""
 MARK = "CHAOS_CASE"
 """In the environment of a case's processes, and of all that they start."""
+PATIENCE = 600.0
+"""Seconds for a command that takes five: the machine may be somebody else's at times."""
 
 _CLUSTER = """
 import logging, sys, ray
 context = ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level=logging.ERROR,
                    log_to_driver=False, object_store_memory=100 * 1024**2, _temp_dir=sys.argv[1])
-print(context.address_info["gcs_address"], flush=True)
+# At times Ray's agent for environments listens where its raylet does not knock; half a minute later the node is gone.
+ready = ray.remote(lambda: True).options(runtime_env={"env_vars": {"CHAOS_READY": "1"}}).remote()
+ray.get(ready, timeout=120)
+print("address", context.address_info["gcs_address"], flush=True)
 sys.stdin.read()
 """
+
+_AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
+"""Of a node, not of a run: the raylet ends with them."""
 
 
 class Ended(NamedTuple):
@@ -63,7 +72,7 @@ class Started:
         self.pid, self._wait, self._out, self._err = pid, wait, out, err
         self._began = time.monotonic()
 
-    def wait(self, seconds: float = 300) -> Ended:
+    def wait(self, seconds: float = PATIENCE) -> Ended:
         """What became of it; it is killed, and TimeoutError raised, if it takes longer."""
         try:
             code = self._wait(seconds)
@@ -148,7 +157,7 @@ class Case:
                 continue
         return found
 
-    def settle(self, seconds: float = 30) -> list[str]:
+    def settle(self, seconds: float = 60) -> list[str]:
         """Wait until no process of the case lives; what still does after `seconds`, in words."""
         end = time.monotonic() + seconds
         while (left := self.living()) and time.monotonic() < end:
@@ -239,7 +248,7 @@ class Arena:
         request = {"words": words, "environment": own, "mortal": mortal, "out": str(out), "err": str(err)}
         _stdin(self._forks).write(json.dumps(request) + "\n")
         _stdin(self._forks).flush()
-        pid = self._pids.get(timeout=60)
+        pid = self._pids.get(timeout=PATIENCE)
         return Started(pid, lambda seconds: self._end_of(pid, seconds), out, err)
 
     def run(self, case: Case, *words: str, settings: Sequence[str] = SETTINGS, alone: bool = False) -> Ended:
@@ -253,19 +262,26 @@ class Arena:
     def close(self, *, keep: bool = False) -> None:
         """End the services, and remove all files unless they are to be looked at."""
         for process in reversed(self._processes):
-            left = descendants(process.pid)
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-            for each in left:
-                if each.is_running():
-                    each.kill()
+            self._end(process)
         if keep:
             print(f"cases are kept in {self.root}")
         else:
             shutil.rmtree(self.short, ignore_errors=True)
+
+    @staticmethod
+    def _end(process: subprocess.Popen[str]) -> None:
+        left = descendants(process.pid)
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        for each in left:
+            if each.is_running():
+                each.kill()
+        _stdin(process).close()
+        _stdout(process).close()
 
     def _start_alone(self, words: Sequence[str], own: Mapping[str, str], out: Path, err: Path) -> Started:
         home = {"RAY_TMPDIR": str(self.short), "PREFECT_HOME": str(self.short / "alone")}
@@ -323,8 +339,14 @@ class Arena:
 
     def _start_cluster(self) -> str:
         fragile = {**self._fragile(), "CHAOS_EIO": str(self.broken_disk)}
-        self._cluster = self._spawn([sys.executable, "-c", _CLUSTER, self.short], "cluster.log", fragile)
-        return _stdout(self._cluster).readline().strip()
+        for number in range(3):
+            log = f"cluster-{number}.log"
+            self._cluster = self._spawn([sys.executable, "-c", _CLUSTER, self.short], log, fragile)
+            for line in _stdout(self._cluster):
+                if line.startswith("address "):
+                    return line.split()[1]
+            self._end(self._processes.pop())
+        raise RuntimeError((self.root / log).read_text())
 
     def _start_forks(self) -> subprocess.Popen[str]:
         forks = self._spawn(
@@ -388,7 +410,7 @@ def is_worker(process: psutil.Process) -> bool:
         title = " ".join(process.cmdline())
     except psutil.Error:
         return False
-    return title.startswith("ray::") and not title.startswith("ray::IDLE")
+    return title.startswith("ray::") and not title.startswith(("ray::IDLE", *_AGENTS))
 
 
 def _stdin(process: subprocess.Popen[str]) -> IO[str]:

@@ -1,5 +1,6 @@
 """What is looked at in a store before and after: what is finished, what came out, what was left lying about."""
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -105,7 +106,7 @@ def reference_of(location: Path) -> Reference:
 
 
 def forget(location: Path, stage: str) -> None:
-    """Make a store as if a stage had never run, though what follows it had."""
+    """Make a store as if a stage had never run, though what follows it had; empty folders go, to be made again."""
     store = Store.open(location)
     for key in store.ledger.keys(stage):
         for kind in store.shards.stages():
@@ -116,3 +117,8 @@ def forget(location: Path, stage: str) -> None:
     for digest in verify(store).orphaned:
         store.blobs.delete(digest)
     store.pins.release()
+    for folder in location.glob("local/*/folders"):
+        shutil.rmtree(folder)
+    for path in sorted(location.rglob("*"), reverse=True):
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.ray,
     pytest.mark.flow,
     pytest.mark.slow,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
 ]
 
 OPENINGS = (  # cheapest first
@@ -36,7 +36,7 @@ OPENINGS = (  # cheapest first
 )
 KILLS = 80
 SAMPLE = 14
-_UNEVEN = {("driver", event, "leases") for event in ("open", "fsync", "link", "remove", "mkdir")}
+_UNEVEN = {("driver", event, "leases") for event in ("open", "fsync", "link", "remove")}
 """Signs of life come by the clock: how many there are is not known before."""
 
 
@@ -126,11 +126,16 @@ def test_after_a_kill_at_a_change_of_the_store_one_rerun_ends_with_the_same_byte
     number: int,
 ) -> None:
     boundary = boundaries[number]
-    print(boundary)
-    case = arena.case(opening(boundary.opening))
-    case.plan(*boundary.kind, boundary.number, boundary.how)
-    killed = arena.run(case)
-    assert case.fired() is not None, f"{boundary} was not reached\n{killed}"
+    for which in range(boundary.number, 0, -max(1, boundary.number // 3)):  # the clock had made some of them
+        case = arena.case(opening(boundary.opening))
+        case.plan(*boundary.kind, which, boundary.how)
+        killed = arena.run(case)
+        print(boundary, "" if which == boundary.number else f"(at {which})")
+        if case.fired() is not None:
+            break
+        case.remove()
+    else:
+        pytest.fail(f"{boundary} was not reached\n{killed}")
     if boundary.role == "driver":
         assert killed.code == -9, killed
     kind = f"{boundary.role}, {boundary.event} in {boundary.area}"

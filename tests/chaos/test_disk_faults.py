@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.ray,
     pytest.mark.flow,
     pytest.mark.slow,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
 ]
 
 Opening = Callable[[str], Path | None]

@@ -16,6 +16,7 @@ from stores import Reference, done_again, finished, last_run, left_over, look, o
 import rnnsearch
 from rnnsearch.storage.blobs import blob_name
 from rnnsearch.storage.digests import Digest
+from rnnsearch.storage.leases import LEASE_SECONDS
 from rnnsearch.storage.store import Store
 
 pytestmark = [
@@ -23,7 +24,7 @@ pytestmark = [
     pytest.mark.ray,
     pytest.mark.flow,
     pytest.mark.slow,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
 ]
 
 Opening = Callable[[str], Path | None]
@@ -132,7 +133,7 @@ def test_a_holder_killed_with_its_lease_is_followed_at_once(
     until(started, heir)
     seconds = time.monotonic() - began
     print(f"followed after {seconds:.1f} s")
-    assert seconds < 3
+    assert seconds < LEASE_SECONDS / 2  # it did not wait for the lease's time; test_leases times it
     ended = heir.wait()
     assert ended.code == 0, ended
     assert outputs(case.store) == reference.outputs
@@ -269,9 +270,7 @@ def test_an_adoption_stands_for_changed_code_until_it_is_undone(
         return ended.out
 
     def planned() -> dict[str, bool]:
-        return {
-            each["stage"]: each["hit"] for each in json.loads(rnnsearch_("plan", *WORDS, "--json"))["stages"]
-        }
+        return {each["stage"]: each["hit"] for each in json.loads(rnnsearch_("plan", *WORDS, "--json"))}
 
     assert not planned()["shortlist"]
     why = "only the words of a constant that nobody reads"

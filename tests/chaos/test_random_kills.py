@@ -4,14 +4,16 @@ A moment is a number of changes of the store since the run began, and some milli
 the whole run on a fast machine and on a slow one.
 """
 
+import json
 import random
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-from arena import Arena, Case, Started, descendants
+from arena import UPDATES, Arena, Case, Ended, Started, descendants
 from kills import Kill, rerun
 from stores import Reference
 
@@ -20,11 +22,13 @@ pytestmark = [
     pytest.mark.ray,
     pytest.mark.flow,
     pytest.mark.slow,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
 ]
 
+TRAINING = "train/rnnsearch"
 TEXT = ("gate", "duplicates", "shortlist", "order/20", "translate/rnnsearch/all")
 Opening = Callable[[str], Path | None]
+Usual = Callable[[str], int]
 
 
 class Moment:
@@ -35,17 +39,32 @@ class Moment:
         self.share = self.random.random()
         self.more = self.random.random() * 0.2  # seconds
 
-    def wait(self, case: Case, run: Started, usual: int) -> bool:
-        """Until the share of the usual number of changes was made; False if the run ended before."""
-        while len(case.changes()) < self.share * usual:
-            if run.ended():
-                return False
+    def wait(self, case: Case, run: Started, usual: float) -> None:
+        """Until the share of the usual number of changes was made, or the run ended before."""
+        while len(case.changes()) < self.share * usual and not run.ended():
             time.sleep(0.01)
         time.sleep(self.more)
-        return not run.ended()
 
     def __str__(self) -> str:
         return f"after {self.share:.0%} of the changes and {1000 * self.more:.0f} ms"
+
+
+Strike = Callable[[Case, Started, float], bool]
+"""Kills something of a run, so much earlier than its moment; tells whether it still lived."""
+
+
+def struck(arena: Arena, opening: Path | None, strike: Strike, *, alone: bool = False) -> tuple[Case, Ended]:
+    """A run in which the kill came before the end, and its case."""
+    for earlier in (1.0, 0.7, 0.4, 0.1):
+        case = arena.case(opening)
+        run = arena.start(case, alone=alone)
+        came = strike(case, run, earlier)
+        ended = run.wait()
+        if came:
+            return case, ended
+        print(f"what was to be killed had ended by itself\n{ended}")
+        case.remove()
+    raise AssertionError("there was nothing to kill, four times")
 
 
 def cases(count: int, sample: int) -> list[object]:
@@ -53,7 +72,7 @@ def cases(count: int, sample: int) -> list[object]:
 
 
 @pytest.fixture(scope="session")
-def usual(arena: Arena, opening: Opening, undisturbed: Case) -> Callable[[str], int]:
+def usual(arena: Arena, opening: Opening, undisturbed: Case) -> Usual:
     """How many changes a run makes from an opening."""
     known = {"nothing": len(undisturbed.changes())}
 
@@ -68,39 +87,46 @@ def usual(arena: Arena, opening: Opening, undisturbed: Case) -> Callable[[str], 
     return count
 
 
+def _kill_driver(moment: Moment, usual: int) -> Strike:
+    def strike(case: Case, run: Started, earlier: float) -> bool:
+        moment.wait(case, run, earlier * usual)
+        run.kill()
+        return run.wait().code == -signal.SIGKILL
+
+    return strike
+
+
 @pytest.mark.parametrize("number", cases(12, 2))
 def test_a_driver_killed_at_any_moment(
-    arena: Arena, opening: Opening, usual: Callable[[str], int], reference: Reference, kills: list[Kill],
-    seed: int, number: int,
+    arena: Arena, opening: Opening, usual: Usual, reference: Reference, kills: list[Kill], seed: int, number: int
 ) -> None:  # fmt: skip
     moment = Moment(seed, "driver", number)
-    stage = "nothing" if number % 6 == 5 else moment.random.choice((*TEXT, "train/rnnsearch"))
-    case = arena.case(opening(stage))
-    run = arena.start(case)
-    moment.wait(case, run, usual(stage))
-    run.kill()
-    kills.append(rerun(arena, case, reference, "driver, any moment", f"{stage} {moment}", run.wait()))
+    stage = "nothing" if number % 6 == 5 else moment.random.choice((*TEXT, TRAINING))
+    case, killed = struck(arena, opening(stage), _kill_driver(moment, usual(stage)))
+    kills.append(rerun(arena, case, reference, "driver, any moment", f"{stage} {moment}", killed))
     case.remove()
 
 
 @pytest.mark.parametrize("number", cases(10, 2))
 def test_a_ray_worker_killed_at_any_moment(
-    arena: Arena, opening: Opening, usual: Callable[[str], int], reference: Reference, kills: list[Kill],
-    seed: int, number: int,
+    arena: Arena, opening: Opening, usual: Usual, reference: Reference, kills: list[Kill], seed: int, number: int
 ) -> None:  # fmt: skip
     moment = Moment(seed, "worker", number)
     stage = moment.random.choice(TEXT)
     usual_ = usual(stage)
-    case = arena.case(opening(stage))
-    run = arena.start(case)
-    victim = None
-    while victim is None and not run.ended():  # from when a worker is at work, at the earliest
-        working = arena.workers()
-        if working and moment.wait(case, run, min(usual_, len(case.changes()) + 40)):
-            victim = moment.random.choice(working)
-            _kill(victim)
-        time.sleep(0.01)
-    killed = run.wait()
+
+    def strike(case: Case, run: Started, earlier: float) -> bool:
+        """From when a worker is at work, at the earliest."""
+        while not run.ended():
+            if arena.workers():
+                moment.wait(case, run, earlier * min(usual_, len(case.changes()) + 40))
+                working = arena.workers()
+                if working and _kill(moment.random.choice(working)):
+                    return True
+            time.sleep(0.01)
+        return False
+
+    case, killed = struck(arena, opening(stage), strike)
     assert killed.code == 0, killed  # Ray replaces a lost worker
     kills.append(rerun(arena, case, reference, "Ray worker, any moment", f"{stage} {moment}", killed))
     case.remove()
@@ -111,61 +137,62 @@ def test_a_training_worker_killed_at_any_moment(
     arena: Arena, opening: Opening, reference: Reference, kills: list[Kill], seed: int, number: int
 ) -> None:
     moment = Moment(seed, "trainer", number)
-    case = arena.case(opening("train/rnnsearch"))
-    run = arena.start(case)
-    victim = _first(lambda: (each for each in arena.workers() if "TrainWorker" in _title(each)), run)
-    while not (said := list(case.store.glob("work/*/epoch-*/messages.jsonl"))) and not run.ended():
-        time.sleep(0.01)
-    print(said, moment)
-    time.sleep(moment.more * 10)
-    _kill(victim)
-    killed = run.wait()
+
+    def strike(case: Case, run: Started, earlier: float) -> bool:
+        victim = _first(lambda: (each for each in arena.workers() if "TrainWorker" in _title(each)), run)
+        while _update(case) < earlier * moment.share * UPDATES and not run.ended():
+            time.sleep(0.002)
+        return _kill(victim)
+
+    case, killed = struck(arena, opening(TRAINING), strike)
     assert killed.code == 0, killed
-    kills.append(rerun(arena, case, reference, "training worker, any moment", str(moment), killed))
+    where = f"at update {moment.share * UPDATES:.0f} of {UPDATES}"
+    kills.append(rerun(arena, case, reference, "training worker, any moment", where, killed))
     case.remove()
+
+
+def _update(case: Case) -> int:
+    """How far the training of a case has got."""
+    updates = [0]
+    for path in case.store.glob("work/*/epoch-*/messages.jsonl"):
+        lines = path.read_text().split("\n")[:-1]  # what is after the last end of line may be torn
+        updates += [json.loads(line)["update"] for line in lines]
+    return max(updates)
 
 
 @pytest.mark.parametrize("number", cases(4, 1))
 def test_a_raylet_killed_at_any_moment_ends_the_run_with_a_reason(
-    arena: Arena, opening: Opening, usual: Callable[[str], int], reference: Reference, kills: list[Kill],
-    seed: int, number: int,
+    arena: Arena, opening: Opening, usual: Usual, reference: Reference, kills: list[Kill], seed: int, number: int
 ) -> None:  # fmt: skip
     moment = Moment(seed, "raylet", number)
-    stage = ("gate", "train/rnnsearch", "translate/rnnsearch/all", "shortlist")[number % 4]
+    stage = ("gate", TRAINING, "translate/rnnsearch/all", "shortlist")[number % 4]
     usual_ = usual(stage)
-    case = arena.case(opening(stage))
-    run = arena.start(case, alone=True)
-    raylet = _first(lambda: (each for each in descendants(run.pid) if each.name() == "raylet"), run)
-    moment.wait(case, run, usual_)
-    _kill(raylet)
-    killed = run.wait()
+
+    def strike(case: Case, run: Started, earlier: float) -> bool:
+        raylet = _first(lambda: (each for each in descendants(run.pid) if each.name() == "raylet"), run)
+        moment.wait(case, run, earlier * usual_)
+        return _kill(raylet)
+
+    case, killed = struck(arena, opening(stage), strike, alone=True)
     assert killed.code in (0, 1), killed
     assert "Traceback" not in killed.err, killed
-    assert case.settle(15) == []
+    assert case.settle() == []
     kills.append(rerun(arena, case, reference, "raylet, any moment", f"{stage} {moment}", killed))
     case.remove()
 
 
 @pytest.mark.parametrize("number", cases(4, 1))
 def test_a_killed_driver_leaves_no_server_and_no_ray(
-    arena: Arena, opening: Opening, usual: Callable[[str], int], reference: Reference, kills: list[Kill],
-    seed: int, number: int,
+    arena: Arena, opening: Opening, usual: Usual, reference: Reference, kills: list[Kill], seed: int, number: int
 ) -> None:  # fmt: skip
     moment = Moment(seed, "alone", number)
-    stage = ("train/rnnsearch", "gate", "translate/rnnsearch/all", "shortlist")[number % 4]
-    usual_ = usual(stage)
-    case = arena.case(opening(stage))
-    run = arena.start(case, alone=True)
-    moment.wait(case, run, usual_)
-    run.kill()
-    killed = run.wait()
+    stage = (TRAINING, "gate", "translate/rnnsearch/all", "shortlist")[number % 4]
+    case, killed = struck(arena, opening(stage), _kill_driver(moment, usual(stage)), alone=True)
     began = time.monotonic()
-    assert case.settle(15) == []
+    assert case.settle() == []
     print(f"nothing lives {time.monotonic() - began:.1f} s after the kill")
-    report = rerun(
-        arena, case, reference, "driver with its own servers", f"{stage} {moment}", killed, alone=True
-    )
-    kills.append(report)
+    where = f"{stage} {moment}"
+    kills.append(rerun(arena, case, reference, "driver with its own servers", where, killed, alone=True))
     case.remove()
 
 
@@ -184,8 +211,11 @@ def _title(process: psutil.Process) -> str:
         return ""
 
 
-def _kill(process: psutil.Process) -> None:
+def _kill(process: psutil.Process) -> bool:
+    """Kill a process; False if it had ended by itself."""
     try:
+        lived = process.status() != psutil.STATUS_ZOMBIE
         process.kill()
     except psutil.NoSuchProcess:
-        print("it had ended by itself")
+        return False
+    return lived
