@@ -259,7 +259,7 @@ def _long(report: ReportData) -> list[str]:
 def _claims(report: ReportData) -> str:
     return _table(
         ("claim", "counts as found when", "paper", "found here", "verdict"),
-        [(c.claim, c.band or "–", c.paper, c.found or "–", f"**{c.verdict}**") for c in report.claims],
+        [(c.claim, c.band or "–", c.paper, markdown_text(c.found) or "–", f"**{c.verdict}**") for c in report.claims],
         left=5,
     )
 
