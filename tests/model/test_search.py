@@ -294,7 +294,8 @@ def run(
 
 
 def test_the_cost_is_divided_by_the_words_with_the_end_of_sentence() -> None:
-    # PAPER trap 37. By words + 1 the short one wins (2.0/2 against 3.3/3), by words alone the long one would (2.0/1, 3.3/2).
+    # PAPER trap 37. By words + 1 the short one wins (2.0/2 against 3.3/3), by words alone the long one would
+    # (2.0/1, 3.3/2).
     def probabilities(history: tuple[int, ...]) -> dict[int, float]:
         short, long = math.exp(-1.0), math.exp(-1.1)
         table = {(): {A: short, B: long}, (A,): {EOS: short}, (B,): {B: long}, (B, B): {EOS: long}}
