@@ -1,6 +1,6 @@
 """A system as a folder that `Translator.load` reads on a machine without the store.
 
-model.safetensors   the parameters that translate: the best by dev loss, or the last
+model.safetensors   the parameters that translate: the best by dev, or the last
 config.json         the network and its vocabulary sizes
 source.shortlist    one word a line, the most frequent first
 target.shortlist
@@ -117,7 +117,7 @@ def model_card(
         "biases": network.biases,
         "units, embedding": f"{network.units}, {network.embedding}",
         "words": f"{words[0]:,} source, {words[1]:,} target, and `[UNK]`",
-        "parameters": f"{parameters:,} ({'the best by dev loss' if best else 'the last'})",
+        "parameters": f"{parameters:,} ({'the best by dev' if best else 'the last'})",
         **{_cell(name): _cell(value) for name, value in card.training.items()},
         "artifact": f"`{model}`",
         "recipe": f"`{card.recipe}`",

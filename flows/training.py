@@ -49,7 +49,7 @@ class _Training:
         self.saves, self.messenger = saves, messenger  # of the first worker
         self.watch, self.curve = Watch(), Curve()
         self.update = 0
-        self.best_loss, self.best_update = math.inf, 0  # of dev, per token
+        self.best_value, self.best_update = math.inf, 0  # of what `best_by` names: lower is better
         self.best: Tensors | None = None  # the parameters then; the first worker has them
         with self.watch.timed("start"):
             self.device = torch.device(job.device)
@@ -101,8 +101,10 @@ class _Training:
         self.curve.add(done, shared)
         last = self.update == self.config.updates
         evaluate = self.dev is not None and (last or self.update % self.config.evaluate_every == 0)
-        dev = self._evaluate(self.dev) if evaluate and self.dev is not None else None
-        translated = self._translate(self.dev) if evaluate and self.dev is not None else None
+        dev, translated = None, None
+        if evaluate and self.dev is not None:
+            dev, translated = self._evaluate(self.dev), self._translate(self.dev)
+            self._keep_if_best(dev, translated)
         with self.watch.timed("logging"):
             if last or evaluate or self.update % self.config.log_every == 0:
                 row = self.curve.close_row(self.update, dev, translated)
@@ -116,17 +118,21 @@ class _Training:
 
     def _evaluate(self, dev: Sides) -> DevLoss:
         with self.watch.timed("evaluation"):
-            found = dev_loss(self.trainer, dev, self.workers)
-            if found.loss / found.tokens < self.best_loss:
-                self.best_loss, self.best_update = found.loss / found.tokens, self.update
-                if self.saves is not None:
-                    self.best = self.trainer.parameters()
-        return found
+            return dev_loss(self.trainer, dev, self.workers)
 
     def _translate(self, dev: Sides) -> float | None:
         some = Sides(*(side[: self.config.dev_bleu_sentences] for side in dev))
         with self.watch.timed("search"):
             return dev_bleu(self.trainer, some, self.workers) if some.source else None
+
+    def _keep_if_best(self, dev: DevLoss, translated: float | None) -> None:
+        value = dev.loss / dev.tokens
+        if self.config.best_by == "bleu":
+            value = math.inf if translated is None else -translated
+        if value < self.best_value:
+            self.best_value, self.best_update = value, self.update
+            if self.saves is not None:
+                self.best = self.trainer.parameters()
 
     def _save(self) -> None:
         if self.saves is None:
@@ -137,7 +143,9 @@ class _Training:
     def _snapshot(self) -> Snapshot:
         facts = {
             "belongs": self._belongs(),
-            "best": {"loss_per_token": self.best_loss, "update": self.best_update} if self.best else None,
+            "best": {"by": self.config.best_by, "value": self.best_value, "update": self.best_update}
+            if self.best
+            else None,
             "curve": self.curve.facts,
         }
         return self.trainer.snapshot(self.update, self.best, facts)
@@ -173,8 +181,10 @@ class _Training:
             self.workers.spread(buffer_P)
         self.trainer.restore_counts(facts)
         self.update, self.curve = update, Curve(facts["curve"])
-        if facts["best"] is not None:
-            self.best_loss, self.best_update = facts["best"]["loss_per_token"], facts["best"]["update"]
+        if facts["best"] is not None and facts["best"]["by"] == self.config.best_by:
+            self.best_value, self.best_update = facts["best"]["value"], facts["best"]["update"]
+        else:
+            self.best = None  # of a training that this one continues, chosen otherwise
 
     def _check(self, found: Found) -> None:
         """Raise TrainingError where a checkpoint cannot be gone on from."""

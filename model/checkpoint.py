@@ -4,7 +4,7 @@ A checkpoint is a folder `update-000001500` with
 
     model.safetensors       parameters
     optimizer.safetensors   the optimiser's buffers, named `buffer/parameter`, and torch's random state
-    best.safetensors        parameters of the lowest dev loss so far, where one was measured
+    best.safetensors        the best parameters by dev so far, where dev was measured
     progress.json           everything else, and size and SHA-256 of the files above, and its own checksum
 
 It is written beside its place, synced and renamed. What is newest is read from inside, never from the
@@ -187,7 +187,7 @@ def write_model(
 def load_network(folder: Path, which: Literal["best", "last"] = "best") -> Network:
     """The network that `write_model` wrote, on the CPU and ready to translate.
 
-    `best` is by dev loss, and the last one where no dev loss was measured. Raises CheckpointError where the
+    `best` is by dev, and the last one where dev was not measured. Raises CheckpointError where the
     folder is not a model.
     """
     try:

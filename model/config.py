@@ -1,8 +1,8 @@
 """What can be set about the network, its training and its search. Imports pydantic only."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Section(BaseModel):
@@ -43,7 +43,14 @@ class TrainConfig(Section):
     evaluate_every: int = Field(default=500, gt=0)  # dev loss and dev BLEU
     dev_sentences: int | None = Field(default=None, gt=0)  # of which the loss is taken; None: all of dev
     dev_bleu_sentences: int = Field(default=200, ge=0)  # the first of those, for BLEU; 0: none
+    best_by: Literal["loss", "bleu"] = "loss"  # which of the two on dev says which parameters translate
     nonfinite_limit: int = Field(default=10, gt=0)  # updates skipped in a row before the training stops
+
+    @model_validator(mode="after")
+    def _bleu_is_measured(self) -> Self:
+        if self.best_by == "bleu" and self.dev_bleu_sentences == 0:
+            raise ValueError("best_by = 'bleu' needs dev_bleu_sentences above 0")
+        return self
 
 
 class SearchConfig(Section):

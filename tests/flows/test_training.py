@@ -255,6 +255,26 @@ def test_the_best_parameters_of_before_a_stop_are_kept(job: TrainingJob) -> None
         assert torch.equal(parameter, expected[name])
 
 
+@pytest.mark.parametrize("measure", ["loss", "bleu"])
+def test_the_best_parameters_are_those_that_best_by_names(job: TrainingJob, measure: str) -> None:
+    chosen = _elsewhere(job, "chosen", train={"evaluate_every": 1, "best_by": measure})
+    _train(chosen)
+    rows = pq.read_table(chosen.finished / "curve.parquet").to_pylist()
+    values = [row["dev_loss_per_token"] if measure == "loss" else -row["dev_bleu"] for row in rows]
+    best = read_checkpoint(chosen.finished / "state").facts["best"]
+    assert best == {"by": measure, "value": min(values), "update": rows[values.index(min(values))]["update"]}
+
+
+def test_a_training_that_is_chosen_by_another_measure_does_not_inherit_the_best(job: TrainingJob) -> None:
+    _train(job)
+    state = job.finished / "state"
+    assert read_checkpoint(state).facts["best"]["update"] == 10
+    further = {"updates": 11, "evaluate_every": 11, "best_by": "bleu"}
+    longer = _elsewhere(job, "longer", train=further, initial_state=state)
+    _train(longer)
+    assert read_checkpoint(longer.finished / "state").facts["best"]["by"] == "bleu"
+
+
 def test_a_crash_between_checkpoints_goes_on_from_the_one_before(
     job: TrainingJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
