@@ -25,18 +25,20 @@ def external(job: Job) -> Files:
 
 
 def evaluate_alignment(job: Job) -> Files:
-    """Scores of a system's alignments of the references, and its links as text: the backward ones of another run."""
+    """Scores of a system's alignments of the references."""
     found = whole_table(job.store, job.inputs["alignments"])
-    beside: dict[str, Any] = {name: _lines(job, name) for name in ("gold", "backward") if name in job.inputs}
-    made = {
-        "scores": ("scores.json", alignment_scores(found, **beside)),
-        "links": ("links.txt", "".join(f"{line}\n" for line in found["links"].to_pylist()).encode()),
-    }
-    files = {}
-    for output, (name, data) in made.items():
-        blob = job.store.put_bytes(data)
-        files[output] = [FileEntry(name, blob.digest, blob.size, None)]
-    return files
+    beside: dict[str, Any] = {name: _links(job, name) for name in ("gold", "backward") if name in job.inputs}
+    blob = job.store.put_bytes(alignment_scores(found, **beside))
+    return {"scores": [FileEntry("scores.json", blob.digest, blob.size, None)]}
+
+
+def _links(job: Job, name: str) -> list[str]:
+    """The links of a file, or of a system that was trained beside ours."""
+    files = job.store.read_artifact(job.inputs[name]).files
+    if all(file.path == shard_name(position) for position, file in enumerate(files)):
+        links: list[str] = whole_table(job.store, job.inputs[name])["links"].to_pylist()
+        return links
+    return _lines(job, name)
 
 
 def _lines(job: Job, name: str) -> list[str]:

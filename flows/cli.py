@@ -163,9 +163,20 @@ def export(
     store: StoreAt = STORE,
     run: Annotated[str | None, typer.Option(help="A run; the last finished one by default.")] = None,
     system: Annotated[str | None, typer.Option(help="A system of the run; its best one by default.")] = None,
-    as_: Annotated[Literal["model"], typer.Option("--as", help="What to write.")] = "model",
+    as_: Annotated[
+        Literal["model", "text"],
+        typer.Option("--as", help="A system that `translate --model` loads, or an output as lines of text."),
+    ] = "model",
+    of: Annotated[
+        str | None, typer.Option("--of", help="The output to write as text: STAGE:OUTPUT.", metavar="OUTPUT")
+    ] = None,
 ) -> None:
-    """Write a trained system as a folder that `translate --model` loads without the store."""
+    """Write a trained system, or what a stage made as lines of text, into a new folder."""
+    if as_ == "text" or of is not None:
+        from rnnsearch.flows.command_export_text import export_text  # noqa: PLC0415
+
+        export_text(store, run, of, folder)
+        return
     from rnnsearch.flows.command_export import export_system  # noqa: PLC0415
 
     export_system(store, run, system, folder)

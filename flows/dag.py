@@ -12,7 +12,14 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel
 
-from rnnsearch.flows.settings import AlignmentConfig, ExternalConfig, Settings, SweepConfig, SystemConfig
+from rnnsearch.flows.settings import (
+    BACKWARD,
+    AlignmentConfig,
+    ExternalConfig,
+    Settings,
+    SweepConfig,
+    SystemConfig,
+)
 from rnnsearch.flows.sources.config import SourceConfig
 
 SPLITS = ("train", "dev", "test")
@@ -93,7 +100,9 @@ def _stages(settings: Settings) -> Iterator[Stage]:
         config=sections(settings.shortlist),
     )
     for words in sorted({system.max_words for system in settings.systems.values()}):
-        yield from _examples(settings, words, training)
+        yield from _examples(settings, str(words), words, training, _shortlists())
+    if settings.alignment is not None and isinstance(settings.alignment.backward, SystemConfig):
+        yield from _backward(settings, settings.alignment.backward, training)
     for name in sorted(settings.systems, key=lambda name: _continued(settings, name)):
         yield from _system(settings, name, settings.systems[name])
     for name, other in settings.external.items():
@@ -247,21 +256,23 @@ def _selection(settings: Settings) -> Iterator[Stage]:
     )
 
 
-def _examples(settings: Settings, words: int, training: Ref) -> Iterator[Stage]:
+def _examples(
+    settings: Settings, name: str, words: int, training: Ref, shortlists: Mapping[str, tuple[Ref, ...]]
+) -> Iterator[Stage]:
     encode = settings.encode.model_copy(update={"max_words": words})
     yield _map(
-        f"encode/{words}",
+        f"encode/{name}",
         ("kept", "dropped"),
         "encode:encode_shard",
         sharded={"pairs": (training,)},
-        whole=_shortlists(),
+        whole=shortlists,
         config=sections(encode),
     )
     yield Stage(
-        name=f"order/{words}",
+        name=f"order/{name}",
         shape="run",
         outputs=("examples",),
-        whole={"examples": (Ref(f"encode/{words}", "kept"),)},
+        whole={"examples": (Ref(f"encode/{name}", "kept"),)},
         config=sections(encode),
         roots=("rnnsearch.flows.run_stages:order", *_SHARDS),
         libraries=_TEXT,
@@ -280,15 +291,7 @@ def _system(settings: Settings, name: str, system: SystemConfig) -> Iterator[Sta
     }
     if system.continues is not None:
         whole["initial_state"] = (Ref(f"train/{system.continues}", "state"),)
-    yield Stage(
-        name=f"train/{name}",
-        shape="run",
-        outputs=("model", "state", "curve"),
-        whole=whole,
-        config=sections(system.network, system.train),
-        roots=("rnnsearch.flows.training:train_worker", "rnnsearch.flows.train_stage:encode_dev", _KERNELS),
-        libraries=(*_TEXT, "torch", "safetensors"),
-    )
+    yield _training(name, system, whole)
     test = Ref("tokenize/test", "pairs")
     for policy in ("all", "no-unk"):
         unknown = "allow" if policy == "all" else "forbid"
@@ -310,9 +313,38 @@ def _system(settings: Settings, name: str, system: SystemConfig) -> Iterator[Sta
         search=sections(settings.search),
     )
     if settings.alignment is not None and system.network.kind != "rnnencdec":
-        yield from _alignment(name, settings.alignment)
+        yield _align(name, Ref("tokenize/test", "pairs"), _shortlists())
+        yield _alignment(name, settings.alignment)
     if settings.sweep is not None and name in (settings.sweep.systems or settings.systems):
         yield _sweep(settings, name, settings.sweep)
+
+
+def _training(name: str, system: SystemConfig, whole: Mapping[str, tuple[Ref, ...]]) -> Stage:
+    return Stage(
+        name=f"train/{name}",
+        shape="run",
+        outputs=("model", "state", "curve"),
+        whole=whole,
+        config=sections(system.network, system.train),
+        roots=("rnnsearch.flows.training:train_worker", "rnnsearch.flows.train_stage:encode_dev", _KERNELS),
+        libraries=(*_TEXT, "torch", "safetensors"),
+    )
+
+
+def _backward(settings: Settings, system: SystemConfig, training: Ref) -> Iterator[Stage]:
+    """A system of the other direction, on the same pairs turned around; it aligns, and translates nothing."""
+    given = {"train": training} | {split: Ref(f"tokenize/{split}", "pairs") for split in ("dev", "test")}
+    for split, pairs in given.items():
+        yield _map(f"turn/{split}", ("pairs",), "turn:turn_shard", sharded={"pairs": (pairs,)})
+    shortlists = {"source": (Ref("shortlist", "target"),), "target": (Ref("shortlist", "source"),)}
+    yield from _examples(settings, BACKWARD, system.max_words, Ref("turn/train", "pairs"), shortlists)
+    whole = {
+        "examples": (Ref(f"order/{BACKWARD}", "examples"),),
+        "dev": (Ref("turn/dev", "pairs"),),
+        **shortlists,
+    }
+    yield _training(BACKWARD, system, whole)
+    yield _align(BACKWARD, Ref("turn/test", "pairs"), shortlists)
 
 
 def _external(settings: Settings, name: str, other: ExternalConfig) -> Iterator[Stage]:
@@ -351,24 +383,29 @@ def _evaluation(settings: Settings, name: str, *, all_: Ref, no_unk: Ref, search
     )
 
 
-def _alignment(name: str, config: AlignmentConfig) -> Iterator[Stage]:
-    yield Stage(
+def _align(name: str, pairs: Ref, shortlists: Mapping[str, tuple[Ref, ...]]) -> Stage:
+    return Stage(
         name=f"align/{name}",
         shape="map",
         outputs=("alignments",),
-        sharded={"tokens": (Ref("tokenize/test", "pairs"),)},
-        whole={"model": (Ref(f"train/{name}", "model"),), **_shortlists()},
+        sharded={"tokens": (pairs,)},
+        whole={"model": (Ref(f"train/{name}", "model"),), **shortlists},
         roots=("rnnsearch.flows.align:align_shard", _KERNELS, *_SHARDS),
         libraries=(*_TEXT, "torch"),
     )
-    beside = {key: source for key in ("gold", "backward") if (source := getattr(config, key)) is not None}
-    yield Stage(
+
+
+def _alignment(name: str, config: AlignmentConfig) -> Stage:
+    beside = {key: Ref(f"download/{source}", "file") for key, source in config.sources.items()}
+    if isinstance(config.backward, SystemConfig):
+        beside["backward"] = Ref(f"align/{BACKWARD}", "alignments")
+    return Stage(
         name=f"evaluate-alignment/{name}",
         shape="run",
-        outputs=("scores", "links"),
+        outputs=("scores",),
         whole={
             "alignments": (Ref(f"align/{name}", "alignments"),),
-            **{key: (Ref(f"download/{source}", "file"),) for key, source in beside.items()},
+            **{key: (ref,) for key, ref in beside.items()},
         },
         roots=("rnnsearch.flows.beside:evaluate_alignment",),
         libraries=_TEXT,

@@ -7,7 +7,7 @@ single keys; the value is read as TOML, and as a plain string where it is not TO
 import difflib
 import os
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin
@@ -31,6 +31,7 @@ from rnnsearch.pipeline.config import (
 )
 
 PROFILES = Path(__file__).parent / "profiles"
+BACKWARD = "backward"  # the system of the other direction, which only aligns
 SEARCHES = {"plain": SearchConfig(), "groundhog": GROUNDHOG}  # what `search.preset` may name
 
 
@@ -86,14 +87,28 @@ class AlignmentConfig(Section):
     gold: str | None = (
         None  # a source: `i-j` sure, `ipj` possible, from 0; an empty line where nobody made links
     )
-    backward: str | None = None
-    """A source: the links `j-i` of a system of the other direction, such as `links.txt` of its run."""
+    backward: str | SystemConfig | None = None
+    """The other direction: a system to train for it, or a source with its links `j-i`, as `export --as text` writes
+    them."""
 
     @model_validator(mode="after")
     def _is_of_use(self) -> Self:
         if self.gold is None and self.backward is None:
             raise ValueError("there are no links; set alignment.gold, alignment.backward or both")
+        if isinstance(self.backward, SystemConfig):
+            if self.backward.network.kind == "rnnencdec":
+                raise ValueError("alignment.backward looks at no source word; give it another network.kind")
+            if self.backward.continues is not None:
+                raise ValueError(
+                    "alignment.backward continues no system; remove alignment.backward.continues"
+                )
         return self
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """The sources of links that were made elsewhere."""
+        named = {"gold": self.gold, "backward": self.backward}
+        return {name: source for name, source in named.items() if isinstance(source, str)}
 
 
 class SweepConfig(Section):
@@ -175,9 +190,10 @@ class Settings(Section):
             known(other.source, self.sources, f"external.{name}.source")
             if name in self.systems:
                 raise ValueError(f"external.{name} has the name of one of our systems; give it another")
-        for key in ("gold", "backward"):
-            if self.alignment and (source := getattr(self.alignment, key)) is not None:
-                known(source, self.sources, f"alignment.{key}")
+        for key, source in (self.alignment.sources if self.alignment else {}).items():
+            known(source, self.sources, f"alignment.{key}")
+        if BACKWARD in (*self.systems, *self.external):
+            raise ValueError(f"the name {BACKWARD!r} is that of the other direction; give the system another")
         for system in self.sweep.systems if self.sweep else ():
             known(system, self.systems, "sweep.systems")
         for system, chosen in self.systems.items():

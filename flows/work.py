@@ -13,6 +13,7 @@ from rnnsearch.flows.train_stage import train
 from rnnsearch.flows.translate import translate_shard
 from rnnsearch.pipeline import clean, duplicates, encode, evaluation, holdout, leakage, selection, shortlist
 from rnnsearch.pipeline.tokenization import tokenize_shard
+from rnnsearch.pipeline.turn import turn_shard
 
 
 class MapWork(NamedTuple):
@@ -59,6 +60,7 @@ WORK: Mapping[str, MapWork | FoldWork | RunWork] = {
     "train": RunWork(train, on_cluster=False, needs_cluster=True),
     "translate": MapWork(translate_shard),
     "external": RunWork(beside.external, on_cluster=True),
+    "turn": MapWork(turn_shard),
     "align": MapWork(align_shard),
     "evaluate-alignment": RunWork(beside.evaluate_alignment, on_cluster=True),
     "sweep": RunWork(sweep, on_cluster=True),

@@ -27,7 +27,7 @@ def corpus_flows(view: RunView) -> tuple[CorpusFlow, ...]:
             steps.append((name, stage, _lost(view, stage)))
     limits = [
         (f"≤ {words} words", f"encode/{words}", _lost(view, f"encode/{words}"))
-        for words in sorted(map(int, view.names("encode")), reverse=True)
+        for words in sorted((int(name) for name in view.names("encode") if name.isdigit()), reverse=True)
     ]
     flows = []
     for corpus in corpora:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from rnnsearch.flows.command_export_text import export_text
 from rnnsearch.flows.report.gather import gather
 from rnnsearch.flows.report.html import to_html
 from rnnsearch.flows.report.markdown import to_markdown
@@ -46,6 +47,14 @@ backward = "backward"
 beams = [1, 3]
 sentences = 12
 systems = ["rnnsearch"]
+"""
+
+
+BACKWARD = """
+[alignment.backward]
+max_words = 20
+network = { kind = "rnnsearch", units = 16, embedding = 12, alignment_units = 16, maxout_units = 8 }
+train = { updates = 10, batch = 16, optimizer = "adam", learning_rate = 5e-3, checkpoint_every = 10 }
 """
 
 
@@ -153,9 +162,6 @@ def test_another_system_links_made_by_people_and_a_sweep_of_beams_join_a_finishe
     assert links.error_rate is not None
     assert 0 <= links.error_rate <= 1
     found = beside.rows("align/rnnsearch", "alignments")
-    assert beside.output("evaluate-alignment/rnnsearch", "links").decode() == "".join(
-        f"{row['links']}\n" for row in found
-    )
     pairs = beside.rows("tokenize/test", "pairs")
     for row, pair in zip(found, pairs, strict=True):
         assert (row["corpus"], row["line"]) == (pair["corpus"], pair["line"])
@@ -178,14 +184,34 @@ def test_another_system_links_made_by_people_and_a_sweep_of_beams_join_a_finishe
         assert line in markdown
 
     # The links of a run, turned around, agree with themselves wholly: what another run gives as `backward`.
-    turned = [
-        " ".join("-".join(reversed(link.split("-"))) for link in words(line))
-        for line in beside.output("evaluate-alignment/rnnsearch", "links").decode().split("\n")[:-1]
-    ]
+    folder = beside.profile.parent / "exported"
+    export_text(beside.store.location, beside.run, "align/rnnsearch:alignments", folder)
+    lines = (folder / "links.txt").read_text().split("\n")[:-1]
+    assert lines == [row["links"] for row in found]
+    turned = [" ".join("-".join(reversed(link.split("-"))) for link in words(line)) for line in lines]
     write(beside.profile.parent / "backward", turned)
     second = again(beside, lab)
     assert second.ran.computed == {"download/backward", "evaluate-alignment/rnnsearch"}
     assert json.loads(second.output("evaluate-alignment/rnnsearch", "scores"))["agreement"] == 1
+
+    # Or the other direction is trained beside ours, from the same pairs turned around.
+    beside.profile.write_text(beside.profile.read_text().replace('backward = "backward"', BACKWARD))
+    third = again(beside, lab)
+    trained = {"turn/train", "turn/dev", "turn/test", "encode/backward", "order/backward", "train/backward"}
+    assert third.ran.computed == trained | {"align/backward", "evaluate-alignment/rnnsearch"}
+    theirs = third.rows("align/backward", "alignments")
+    assert [(row["source_words"], row["target_words"]) for row in theirs] == [
+        (row["target_words"], row["source_words"]) for row in found
+    ]
+    links_ = [[set(words(row["links"])) for row in rows] for rows in (found, theirs)]
+    common = sum(
+        len(ours_ & {"-".join(reversed(link.split("-"))) for link in their})
+        for ours_, their in zip(*links_, strict=True)
+    )
+    size = sum(len(one) for side in links_ for one in side)
+    agreement = json.loads(third.output("evaluate-alignment/rnnsearch", "scores"))["agreement"]
+    assert agreement == pytest.approx(2 * common / size, abs=1e-6)
+    assert gather(beside.store, third.run).missing == ()
 
     # A line too many is no translation of ours to guess about.
     with (beside.profile.parent / "moses.fr").open("a") as file:

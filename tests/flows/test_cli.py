@@ -21,7 +21,7 @@ COMMANDS = {
     "runs": "run store tag untag json",
     "lineage": "what store down row json",
     "translate": "file store run system model search nbest scores attention replace-unknown serve port",
-    "export": "folder store run system as",
+    "export": "folder store run system as of",
     "report": "run store to",
     "verify": "store repair json",
     "gc": "store keep-last apply json",

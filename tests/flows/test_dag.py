@@ -28,6 +28,7 @@ BESIDE = (  # what a profile may have besides, and the shipped ones have not
     "alignment={ gold = 'links', backward = 'links' }",
     "sweep.beams=[1, 2]",
 )
+TRAINED = (*BESIDE, "alignment={ gold = 'links', backward = { max_words = 20 } }")
 
 
 @cache
@@ -41,7 +42,7 @@ def _by_name(profile: str, *overrides: str) -> dict[str, Stage]:
 
 def _all_stages() -> list[Stage]:
     shipped = [stage for profile in PROFILES for stage in _stages(profile)]
-    return [*shipped, *_stages("smoke", *BESIDE)]
+    return [*shipped, *_stages("smoke", *BESIDE), *_stages("smoke", *TRAINED)]
 
 
 def _one_of_each_kind() -> list[object]:
@@ -57,7 +58,7 @@ def _root(function: Callable[..., object]) -> str:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("overrides", [(), BESIDE])
+@pytest.mark.parametrize("overrides", [(), BESIDE, TRAINED])
 def test_what_a_stage_takes_is_made_before_it_by_a_stage_that_promises_it(
     profile: str, overrides: tuple[str, ...]
 ) -> None:
@@ -90,7 +91,6 @@ def test_only_results_and_what_a_person_asks_about_are_taken_by_nobody() -> None
         "evaluate.sentences",
         "evaluate.scores",
         "evaluate-alignment.scores",
-        "evaluate-alignment.links",
         "sweep.scores",
     }
 
@@ -333,6 +333,28 @@ def test_what_stands_beside_our_systems_changes_no_recipe_of_theirs() -> None:
     }
     named = _by_name("smoke", *BESIDE, "sweep.systems=['rnnsearch']")
     assert after.keys() - named.keys() == {"sweep/rnnencdec"}
+
+
+def test_the_other_direction_learns_from_the_same_pairs_turned_around_and_only_aligns() -> None:
+    ours, both = _by_name("smoke"), _by_name("smoke", *TRAINED)
+    assert {name: both[name] for name in ours} == ours
+    stages = {
+        name: stage for name, stage in both.items() if name.endswith("/backward") or stage.kind == "turn"
+    }
+    assert list(stages) == [
+        "turn/train", "turn/dev", "turn/test", "encode/backward", "order/backward", "train/backward", "align/backward",
+    ]  # fmt: skip
+    assert dict(stages["turn/train"].inputs()) == {"pairs": dict(ours["encode/20"].inputs())["pairs"]}
+    for stage in ("encode/backward", "train/backward", "align/backward"):
+        inputs = dict(stages[stage].inputs())
+        assert (inputs["source"], inputs["target"]) == (
+            Ref("shortlist", "target"),
+            Ref("shortlist", "source"),
+        )
+    assert dict(stages["train/backward"].inputs())["dev"] == Ref("turn/dev", "pairs")
+    scored = dict(both["evaluate-alignment/rnnsearch"].inputs())
+    assert scored["backward"] == Ref("align/backward", "alignments")
+    assert scored["alignments"] == Ref("align/rnnsearch", "alignments")
 
 
 def test_another_system_is_scored_by_the_code_and_the_settings_that_score_ours() -> None:

@@ -120,6 +120,19 @@ def test_a_corpus_may_bear_the_name_of_a_format(profile: Path) -> None:
         ("external.moses={ source='lines-fr' }", "external.moses.tokens: field required"),
         ("alignment={}", "there are no links; set alignment.gold, alignment.backward or both"),
         ("alignment.backward=x", "alignment.backward names 'x', which is not among lines-en"),
+        (
+            "alignment.backward={ network = { kind = 'rnnencdec' } }",
+            "alignment: alignment.backward looks at no source word; give it another network.kind",
+        ),
+        ("alignment.backward={ continues = 'rnnsearch' }", "alignment.backward continues no system"),
+        (
+            "alignment.backward={ max_word = 3 }",
+            "alignment.backward.max_word is not a setting; did you mean 'max_words'?",
+        ),
+        (
+            "systems.backward={}",
+            "the name 'backward' is that of the other direction; give the system another",
+        ),
         ("sweep.systems=['luong']", "sweep.systems names 'luong', which is not among rnnencdec, rnnsearch"),
         ("sweep.beams=[4, 2]", "sweep.beams: beams must ascend"),
         ("sweep.beams=[0, 2]", "sweep.beams.0: input should be greater than 0, found 0"),

@@ -54,7 +54,9 @@ def test_running_text_becomes_the_tokens_that_the_references_have(escape: bool) 
 def test_a_system_that_gives_the_references_has_100_on_the_same_subset_as_ours() -> None:
     tokens = pairs(REFERENCES)
     (given,) = external_hypotheses(REFERENCES, [tokens])
-    shortlist = pa.table({"word": ["a", "cat", "sleeps", "Le", "chat", "dort", "mange", "."]}, schema=SHORTLIST)
+    shortlist = pa.table(
+        {"word": ["a", "cat", "sleeps", "Le", "chat", "dort", "mange", "."]}, schema=SHORTLIST
+    )
     config, tokenize = EvaluateConfig(bootstrap_samples=10), TokenizeConfig()
     rows = sentence_statistics(
         hypotheses=given, no_unk=given, tokens=tokens, raw=tokens, source=shortlist, target=shortlist,
