@@ -77,8 +77,13 @@ class Adadelta:
 class Adam:
     """Adam with torch's fused kernel (ours: the paper has only Adadelta)."""
 
-    def __init__(self, parameters_P: Tensor, learning_rate: float) -> None:
-        """Both running means start at zero; beta and epsilon are torch's."""
+    def __init__(self, parameters_P: Tensor, learning_rate: float, decay_steps: int | None = None) -> None:
+        """Both running means start at zero; beta and epsilon are torch's.
+
+        With `decay_steps` the rate falls by the same amount each step and reaches 0 after so many.
+        """
+        self._learning_rate, self._decay_steps = learning_rate, decay_steps
+        self._steps = 0
         self._parameters_P = torch.nn.Parameter(parameters_P)
         self._first_P = torch.zeros_like(parameters_P)
         self._second_P = torch.zeros_like(parameters_P)
@@ -98,21 +103,28 @@ class Adam:
     @property
     def steps(self) -> int:
         """Steps taken so far: the bias correction goes by it."""
-        return int(self._count.item())
+        return self._steps
 
     @steps.setter
     def steps(self, steps: int) -> None:
+        self._steps = steps
         self._count.fill_(steps)
 
     @torch.no_grad()
     def step(self, gradients_P: Tensor, factor: float) -> None:
         """One update of the parameters from `factor` times the gradients, which are multiplied in place."""
         self._parameters_P.grad = gradients_P.mul_(factor)
+        if self._decay_steps is not None:
+            left = max(0.0, 1 - self._steps / self._decay_steps)
+            self._adam.param_groups[0]["lr"] = self._learning_rate * left
         self._adam.step()
+        self._steps += 1
 
 
 def make_optimizer(config: TrainConfig, parameters_P: Tensor) -> Optimizer:
     """The optimiser that the configuration names, at its start."""
     if config.optimizer == "adam":
-        return Adam(parameters_P, config.learning_rate)
+        return Adam(
+            parameters_P, config.learning_rate, config.updates if config.decay == "linear" else None
+        )
     return Adadelta(parameters_P)

@@ -34,6 +34,7 @@ class TrainConfig(Section):
     reduction: Literal["mean_per_sentence", "sum"] = "mean_per_sentence"  # PAPER 2
     optimizer: Literal["adadelta", "adam"] = "adadelta"
     learning_rate: float = Field(default=1.0, gt=0)  # of Adam; Adadelta has 1
+    decay: Literal["none", "linear"] = "none"  # of Adam's rate: to 0 at the last update
     clip_norm: float = Field(default=1.0, gt=0)  # global L2 norm of the gradient; App. B.2
     precision: Literal["float64", "float32", "bfloat16"] = (
         "float32"  # of products; weights are never bfloat16
@@ -50,6 +51,12 @@ class TrainConfig(Section):
     def _bleu_is_measured(self) -> Self:
         if self.best_by == "bleu" and self.dev_bleu_sentences == 0:
             raise ValueError("best_by = 'bleu' needs dev_bleu_sentences above 0")
+        return self
+
+    @model_validator(mode="after")
+    def _a_rate_decays(self) -> Self:
+        if self.decay != "none" and self.optimizer != "adam":
+            raise ValueError(f"decay = {self.decay!r} is of Adam's rate; {self.optimizer} has none")
         return self
 
 

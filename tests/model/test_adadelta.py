@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from rnnsearch.model.adadelta import CHUNK, Adadelta, Adam, Optimizer, make_optimizer
@@ -74,9 +75,35 @@ def test_adam_equals_torchs_plain_one_within_rounding() -> None:
     torch.testing.assert_close(ours, theirs.detach(), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["adadelta", "adam"])
-def test_an_optimiser_goes_on_from_its_buffers_bit_for_bit(name: str) -> None:
-    config = TrainConfig.model_validate({"optimizer": name, "learning_rate": 0.01})
+def test_a_rate_that_decays_falls_by_as_much_each_step_to_nothing_after_the_last() -> None:
+    size, steps = 100, 8
+    ours = torch.ones(size, dtype=torch.float64)
+    theirs = torch.nn.Parameter(torch.ones(size, dtype=torch.float64))
+    optimizer = Adam(ours, learning_rate=0.1, decay_steps=steps)
+    reference = torch.optim.Adam([theirs], lr=0.1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(reference, lambda step: 1 - step / steps)
+    for gradient in _gradients(steps, size):
+        theirs.grad = gradient.clone()
+        reference.step()
+        schedule.step()
+        optimizer.step(gradient, 1.0)
+        torch.testing.assert_close(ours, theirs.detach(), rtol=1e-12, atol=1e-12)
+    before = ours.clone()
+    optimizer.step(torch.ones(size, dtype=torch.float64), 1.0)
+    assert torch.equal(ours, before)
+
+
+@pytest.mark.parametrize("settings", [{"decay": "linear"}, {"best_by": "bleu", "dev_bleu_sentences": 0}])
+def test_settings_of_a_training_that_do_not_fit_together_are_refused(settings: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match=r"decay = 'linear'|best_by = 'bleu'"):
+        TrainConfig.model_validate(settings)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"optimizer": "adadelta"}, {"optimizer": "adam"}, {"optimizer": "adam", "decay": "linear"}]
+)
+def test_an_optimiser_goes_on_from_its_buffers_bit_for_bit(settings: dict[str, str]) -> None:
+    config = TrainConfig.model_validate({"updates": 12, "learning_rate": 0.01, **settings})
 
     def run(optimizer: Optimizer, gradients: list[Tensor]) -> None:
         for gradient in gradients:
