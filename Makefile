@@ -9,7 +9,7 @@ GOOD := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3; do \
 	if $$name -c '$(GOOD)' >/dev/null 2>&1; then echo $$name; break; fi; done)
 
-.PHONY: help run test lint bench chaos clean
+.PHONY: help run test lint bench chaos chaos-ci clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 18
@@ -31,6 +31,9 @@ bench: $(VENV)/.installed-dev ## print measurements
 
 chaos: $(VENV)/.installed-dev ## the long sweeps: kill and break things everywhere
 	$(BIN)/python -m pytest -m chaos tests/chaos
+
+chaos-ci: $(VENV)/.installed-dev ## a seeded part of the chaos, for CI
+	$(BIN)/python -m pytest -m "chaos and sample" tests/chaos
 
 clean: ## remove what is installed and built; the store (.rnnsearch) stays
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -33,18 +33,20 @@ def run_profile(profile: str, overrides: Sequence[str], location: str) -> int:
         console.say(f"{settings.title}: {len(stages)} stages, store {store.location}")
         if settings.about:
             console.say(settings.about)
+        again = _same_command(profile, overrides, location)
+        last_words = (
+            f"the run is gone; what it had finished is kept, and `{again}` goes on from there. Log: {log}"
+        )
         runner: Any = ThreadPoolTaskRunner(max_workers=settings.placement.stages_at_once)
         try:
-            with guarded(console.say), console.watching():
+            with guarded(console.say, last_words, stream), console.watching():
                 console.say("starting Prefect …")
                 flow = reproduce.with_options(task_runner=runner)
                 done = flow(profile=profile, overrides=list(overrides), store=location, console=console)
         except ReproductionError as error:
             done = error.done
         except (KeyboardInterrupt, Terminated) as signal:
-            console.say(
-                f"stopped; `{_same_command(profile, overrides, location)}` goes on from here. Log: {log}"
-            )
+            console.say(f"stopped; `{again}` goes on from here. Log: {log}")
             return 130 if isinstance(signal, KeyboardInterrupt) else 143
         finally:
             logging.getLogger("prefect").setLevel(logging.CRITICAL)  # its server says good-bye at exit

@@ -201,6 +201,9 @@ def test_verify_names_what_is_damaged_and_repair_brings_it_back(
     print(mended.err[-2000:])
     assert mended.code == 0, mended
     assert "Traceback" not in mended.err
+    assert {use.stage for use in last_run(case.store).uses if not use.hit} == {*DAMAGED, "shortlist"}
+    for stage in DAMAGED:
+        assert re.search(rf"^{stage} \w+ came back as it was$", mended.err, re.MULTILINE), stage
     assert arena.run(case, "verify").code == 0
     again = arena.run(case)
     assert again.code == 0, again
