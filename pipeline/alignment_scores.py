@@ -44,7 +44,8 @@ def alignment_scores(
         theirs: list[Links] = [
             reverse(line.sure) for line in _parsed(backward, turned, "the backward alignment")
         ]
-        scores["agreement"] = round(agreement(ours, theirs), 6)
+        if any(ours) or any(theirs):  # a young network looks at `</s>` only: nothing agrees with nothing
+            scores["agreement"] = round(agreement(ours, theirs), 6)
     return (json.dumps(scores, indent=1) + "\n").encode()
 
 

@@ -229,7 +229,7 @@ def _links(report: ReportData) -> str:
                 markdown_text(system.name),
                 NOT_RUN if a.error_rate is None else percent(a.error_rate),
                 count(a.gold_sentences),
-                NOT_RUN if a.agreement is None else percent(a.agreement),
+                percent(a.agreement) if a.agreement is not None else NOT_RUN if a.links else "no links",
                 count(a.links),
                 decimal(a.entropy, 3),
             )
@@ -259,7 +259,10 @@ def _long(report: ReportData) -> list[str]:
 def _claims(report: ReportData) -> str:
     return _table(
         ("claim", "counts as found when", "paper", "found here", "verdict"),
-        [(c.claim, c.band or "–", c.paper, markdown_text(c.found) or "–", f"**{c.verdict}**") for c in report.claims],
+        [
+            (c.claim, c.band or "–", c.paper, markdown_text(c.found) or "–", f"**{c.verdict}**")
+            for c in report.claims
+        ],
         left=5,
     )
 

@@ -183,7 +183,7 @@ def test_another_system_links_made_by_people_and_a_sweep_of_beams_join_a_finishe
     for line in ("| Moses (moses) |", "| against other links |", "beam-bleu.png"):
         assert line in markdown
 
-    # The links of a run, turned around, agree with themselves wholly: what another run gives as `backward`.
+    # The links of a run, turned around, are what another run gives as `backward`. So young a network may have none.
     folder = beside.profile.parent / "exported"
     export_text(beside.store.location, beside.run, "align/rnnsearch:alignments", folder)
     lines = (folder / "links.txt").read_text().split("\n")[:-1]
@@ -192,7 +192,8 @@ def test_another_system_links_made_by_people_and_a_sweep_of_beams_join_a_finishe
     write(beside.profile.parent / "backward", turned)
     second = again(beside, lab)
     assert second.ran.computed == {"download/backward", "evaluate-alignment/rnnsearch"}
-    assert json.loads(second.output("evaluate-alignment/rnnsearch", "scores"))["agreement"] == 1
+    agreed = json.loads(second.output("evaluate-alignment/rnnsearch", "scores")).get("agreement")
+    assert agreed == (1 if any(lines) else None)
 
     # Or the other direction is trained beside ours, from the same pairs turned around.
     beside.profile.write_text(beside.profile.read_text().replace('backward = "backward"', BACKWARD))
@@ -209,8 +210,8 @@ def test_another_system_links_made_by_people_and_a_sweep_of_beams_join_a_finishe
         for ours_, their in zip(*links_, strict=True)
     )
     size = sum(len(one) for side in links_ for one in side)
-    agreement = json.loads(third.output("evaluate-alignment/rnnsearch", "scores"))["agreement"]
-    assert agreement == pytest.approx(2 * common / size, abs=1e-6)
+    agreed = json.loads(third.output("evaluate-alignment/rnnsearch", "scores")).get("agreement")
+    assert agreed == (pytest.approx(2 * common / size, abs=1e-6) if size else None)
     assert gather(beside.store, third.run).missing == ()
 
     # A line too many is no translation of ours to guess about.

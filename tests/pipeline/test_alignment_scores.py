@@ -47,6 +47,12 @@ def test_the_other_direction_writes_its_own_source_word_first() -> None:
     assert scores(backward=["0-0 1-1", "0-0 1-2", "0-0"])["agreement"] == 1
 
 
+def test_two_directions_without_a_link_have_no_agreement() -> None:
+    nowhere = FOUND.set_column(4, ALIGNMENTS.field("links"), pa.array([""] * 3))
+    assert "agreement" not in json.loads(alignment_scores(nowhere, backward=["", "", ""]))
+    assert json.loads(alignment_scores(nowhere, backward=["0-0", "", ""]))["agreement"] == 0
+
+
 @pytest.mark.parametrize(
     ("beside", "said"),
     [
