@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # `--import-mode=importlib` leaves it out
 
 from arena import Arena, Case
-from kills import Kill, table
+from kills import Kill, changes, table
 from stores import Reference, forget, reference_of
 
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
@@ -27,6 +27,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if _kills:
         terminalreporter.section(f"kills, seed {SEED}")
         terminalreporter.write_line(table(_kills))
+        terminalreporter.write_line(changes(_kills))
 
 
 @pytest.fixture(scope="session")

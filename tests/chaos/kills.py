@@ -6,6 +6,9 @@ from typing import NamedTuple
 from arena import Arena, Case, Ended
 from stores import Reference, done_again, finished, last_run, left_over, look, outputs
 
+AT_A_CHANGE = ", at a change of the store"
+"""Kinds of kill that are listed one by one."""
+
 
 class Kill(NamedTuple):
     """One kill and the one rerun after it."""
@@ -69,6 +72,16 @@ def table(kills: Sequence[Kill]) -> str:
     )  # fmt: skip
     lines = [head, tuple("---" for _ in head), *rows, _row("all", kills)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def changes(kills: Sequence[Kill]) -> str:
+    """The kinds of change that processes were killed at, by role."""
+    seen = [kill.where.split()[:3] for kill in kills if kill.kind.endswith(AT_A_CHANGE)]
+    roles = sorted({role for role, _, _ in seen})
+    return "\n".join(
+        f"{role} {', '.join(sorted({f'{event} in {area}' for each, event, area in seen if each == role}))}"
+        for role in roles
+    )
 
 
 def _row(kind: str, kills: Sequence[Kill]) -> tuple[str, ...]:

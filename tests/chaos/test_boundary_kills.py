@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 from arena import Arena, Case
-from kills import Kill, rerun
+from kills import AT_A_CHANGE, Kill, rerun
 from stores import Reference, outputs
 
 pytestmark = [
@@ -138,7 +138,7 @@ def test_after_a_kill_at_a_change_of_the_store_one_rerun_ends_with_the_same_byte
         pytest.fail(f"{boundary} was not reached\n{killed}")
     if boundary.role == "driver":
         assert killed.code == -9, killed
-    kind = f"{boundary.role}, {boundary.event} in {boundary.area}"
+    kind = f"{boundary.role}{AT_A_CHANGE}"
     kills.append(rerun(arena, case, reference, kind, str(boundary), killed))
     case.remove()
 
