@@ -13,6 +13,7 @@ from rnnsearch.flows.training_dev import DevLoss, dev_bleu, dev_loss, moved
 from rnnsearch.flows.training_job import Ending, TrainingJob, Workers
 from rnnsearch.flows.training_log import Curve, Messenger, Watch
 from rnnsearch.flows.training_saves import Saves
+from rnnsearch.model.batch import Batch
 from rnnsearch.model.checkpoint import Found, Snapshot, Tensors
 from rnnsearch.model.initialization import initialize
 from rnnsearch.model.kernels.choice import kernels_for
@@ -81,7 +82,7 @@ class _Training:
         return Ending("finished", self.update)
 
     def _batches(self) -> Iterator[Shared]:
-        return shared_batches(
+        for shared in shared_batches(
             self.examples,
             self.update,
             self.config.updates,
@@ -89,7 +90,11 @@ class _Training:
             window_batches=self.config.window_batches,
             rank=self.workers.rank,
             world=self.workers.size,
-        )
+        ):
+            if shared.batch is None or self.device.type == "cpu":
+                yield shared
+            else:  # a GPU copies from pinned memory while it computes
+                yield shared._replace(batch=Batch(*(part.pin_memory() for part in shared.batch)))
 
     def _learn(self, shared: Shared) -> bool:
         """Make an update, with the evaluation and the row that are due after it; return whether to stop."""
