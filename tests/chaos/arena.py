@@ -195,6 +195,7 @@ class Arena:
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "DO_NOT_TRACK": "1",
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_worker_niceness": "0",  # beside a busy neighbour they would hardly run
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": "chaos" * 8,
         }

@@ -114,6 +114,7 @@ def forget(location: Path, stage: str) -> None:
                 if shard.part_of == key:
                     store.shards.delete(shard.key, kind)
         store.ledger.delete(key, stage)
+        shutil.rmtree(location / "leases" / f"{key}.json")
     for digest in verify(store).orphaned:
         store.blobs.delete(digest)
     store.pins.release()

@@ -34,7 +34,7 @@ OPENINGS = (  # cheapest first
     "train/rnnsearch",
     "nothing",
 )
-KILLS = 80
+KILLS = 70
 SAMPLE = 14
 _UNEVEN = {("driver", event, "leases") for event in ("open", "fsync", "link", "remove")}
 """Signs of life come by the clock: how many there are is not known before."""
