@@ -7,11 +7,12 @@ from rich.table import Table
 
 from rnnsearch.flows.cli import emit
 from rnnsearch.flows.command_plan import output_console
-from rnnsearch.flows.dag import Stage, build
+from rnnsearch.flows.dag import build
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.plan import plan
 from rnnsearch.flows.recipe import Outputs, recipe_of
 from rnnsearch.flows.settings import load_settings
+from rnnsearch.flows.shapes import Stage
 from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.gc import GcPlan, collect, plan_gc
 from rnnsearch.storage.ledger import Attempt

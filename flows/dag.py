@@ -1,16 +1,9 @@
-"""The stages of a run and what hangs on what. Light: `plan` reads it without torch, Prefect or Ray.
-
-Three shapes (DESIGN 4). A *map* turns each shard of its sharded inputs into one shard of each output. A *fold* makes a
-partial value of each shard and merges them. A *run* is one piece of work with its own resume.
-"""
+"""The stages of a run and what hangs on what. Light: `plan` reads it without torch, Prefect or Ray."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 from urllib.parse import unquote, urlsplit
-
-from pydantic import BaseModel
 
 from rnnsearch.flows.settings import (
     BACKWARD,
@@ -20,68 +13,16 @@ from rnnsearch.flows.settings import (
     SweepConfig,
     SystemConfig,
 )
+from rnnsearch.flows.shapes import SHARDS, TEXT, Ref, Stage, fold_stage, map_stage, sections
 from rnnsearch.flows.sources.config import SourceConfig
 
 SPLITS = ("train", "dev", "test")
-
-
-class Ref(NamedTuple):
-    """One output of a stage, as an input of another."""
-
-    stage: str
-    output: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stage:
-    """One step of the DAG, as a value: what decides its output, and where its inputs come from."""
-
-    name: str  # such as `tokenize/dev`
-    shape: Literal["map", "fold", "run"]
-    outputs: tuple[str, ...]
-    sharded: Mapping[str, tuple[Ref, ...]] = field(
-        default_factory=dict
-    )  # walked shard by shard, side by side
-    whole: Mapping[str, tuple[Ref, ...]] = field(default_factory=dict)  # given whole to every shard
-    config: Mapping[str, Any] = field(default_factory=dict)
-    roots: tuple[str, ...]  # the code that decides bytes, `module:definition` or a data file of the package
-    libraries: tuple[str, ...] = ()  # distributions whose version decides bytes
-    local: Path | None = None  # a file outside the store whose content decides: it may change in place
-
-    @property
-    def kind(self) -> str:
-        """The stage without what it is applied to: `tokenize` of `tokenize/dev`; it names the work done."""
-        return self.name.partition("/")[0]
-
-    def inputs(self) -> Iterator[tuple[str, Ref]]:
-        """Each input with the name that it has in the recipe."""
-        for name, refs in (*self.sharded.items(), *self.whole.items()):
-            for position, ref in enumerate(refs):
-                yield (name if len(refs) == 1 else f"{name}[{position}]"), ref
-
-    def upstream(self) -> tuple[str, ...]:
-        """The stages that this one waits for, each once, in order."""
-        return tuple(dict.fromkeys(ref.stage for _, ref in self.inputs()))
-
-
-_TEXT = ("pyarrow", "numpy")
-_SHARDS = ("rnnsearch.flows.shards", "rnnsearch.storage.parquet")  # names, order and bytes of every shard
 _KERNELS = "model/kernels/kernels.cpp"  # sums in another order differ in their last bits
 
 
 def build(settings: Settings) -> tuple[Stage, ...]:
     """All stages of a profile, each after those that it waits for."""
     return tuple(_stages(settings))
-
-
-def sections(*parts: BaseModel) -> Mapping[str, Any]:
-    """The parts of the configuration that decide a stage's output, by section."""
-    return {section_name(type(part)): part.model_dump(mode="json") for part in parts}
-
-
-def section_name(section: type[BaseModel]) -> str:
-    """The name under which a section stands in a recipe: `clean` for CleanConfig."""
-    return section.__name__.removesuffix("Config").lower()
 
 
 def _stages(settings: Settings) -> Iterator[Stage]:
@@ -91,7 +32,7 @@ def _stages(settings: Settings) -> Iterator[Stage]:
     if settings.select is not None:
         yield from _selection(settings)
         training = Ref("select", "kept")
-    yield _fold(
+    yield fold_stage(
         "shortlist",
         ("source", "target", "source_counts", "target_counts"),
         "shortlist",
@@ -132,11 +73,11 @@ def _pairs(settings: Settings) -> Iterator[Stage]:
                 "format": corpus.format.model_dump(mode="json"),
                 **sections(settings.ingest),
             },
-            roots=("rnnsearch.flows.run_stages:ingest", *_SHARDS),
-            libraries=(*_TEXT, "polib"),
+            roots=("rnnsearch.flows.run_stages:ingest", *SHARDS),
+            libraries=(*TEXT, "polib"),
         )
     pairs = tuple(Ref(f"ingest/{corpus}", "pairs") for corpus in settings.corpora)
-    yield _fold(
+    yield fold_stage(
         "holdout-keys",
         ("keys",),
         "holdout",
@@ -144,7 +85,7 @@ def _pairs(settings: Settings) -> Iterator[Stage]:
         sharded={"pairs": pairs},
         config=sections(settings.holdout),
     )
-    yield _map(
+    yield map_stage(
         "holdout",
         (*SPLITS, "dropped"),
         "holdout:hold_out",
@@ -157,7 +98,7 @@ def _pairs(settings: Settings) -> Iterator[Stage]:
 def _clean_text(settings: Settings) -> Iterator[Stage]:
     for split in SPLITS:
         function = "clean_shard" if split == "train" else "normalize_shard"
-        yield _map(
+        yield map_stage(
             f"{'clean' if split == 'train' else 'normalize'}/{split}",
             ("kept", "dropped"),
             f"clean:{function}",
@@ -166,17 +107,17 @@ def _clean_text(settings: Settings) -> Iterator[Stage]:
         )
     kept = (Ref("clean/train", "kept"),)
     evaluation = (Ref("normalize/dev", "kept"), Ref("normalize/test", "kept"))
-    yield _fold(
+    yield fold_stage(
         "duplicates", ("rows",), "duplicates", ("pair_hashes", "find_duplicates"), sharded={"pairs": kept}
     )
-    yield _fold(
+    yield fold_stage(
         "leakage",
         ("sentences",),
         "leakage",
         ("evaluation_sentences", "gather_sentences"),
         sharded={"pairs": evaluation},
     )
-    yield _map(
+    yield map_stage(
         "gate",
         ("kept", "dropped", "leaks"),
         "leakage:gate_shard",
@@ -186,7 +127,7 @@ def _clean_text(settings: Settings) -> Iterator[Stage]:
     )
     for split in SPLITS:
         source = Ref("gate", "kept") if split == "train" else Ref(f"normalize/{split}", "kept")
-        yield _map(
+        yield map_stage(
             f"tokenize/{split}",
             ("pairs",),
             "tokenization:tokenize_shard",
@@ -205,7 +146,7 @@ def _selection(settings: Settings) -> Iterator[Stage]:
         "source_vocabulary": (Ref("selection-vocabulary", "source"),),
         "target_vocabulary": (Ref("selection-vocabulary", "target"),),
     }
-    yield _fold(
+    yield fold_stage(
         "selection-vocabulary",
         ("source", "target", "text"),
         "selection",
@@ -214,7 +155,7 @@ def _selection(settings: Settings) -> Iterator[Stage]:
         config=models,
     )
     in_domain = {"in_domain": (Ref("selection-vocabulary", "text"),)}
-    yield _fold(
+    yield fold_stage(
         "selection-sample",
         ("sample",),
         "selection",
@@ -230,9 +171,9 @@ def _selection(settings: Settings) -> Iterator[Stage]:
         whole=in_domain | {"sample": (Ref("selection-sample", "sample"),)} | vocabulary,
         config=models,
         roots=("rnnsearch.flows.run_stages:language_models",),
-        libraries=_TEXT,
+        libraries=TEXT,
     )
-    yield _map(
+    yield map_stage(
         "score",
         ("scores",),
         "selection:score_shard",
@@ -240,7 +181,7 @@ def _selection(settings: Settings) -> Iterator[Stage]:
         whole={"models": (Ref("language-models", "models"),)} | vocabulary,
         libraries=("ufal-kenlm",),
     )
-    yield _fold(
+    yield fold_stage(
         "threshold",
         ("rows", "summary"),
         "selection",
@@ -248,7 +189,7 @@ def _selection(settings: Settings) -> Iterator[Stage]:
         sharded={"scores": (Ref("score", "scores"),)},
         config=sections(settings.select),
     )
-    yield _map(
+    yield map_stage(
         "select",
         ("kept", "dropped"),
         "selection:select_shard",
@@ -260,7 +201,7 @@ def _examples(
     settings: Settings, name: str, words: int, training: Ref, shortlists: Mapping[str, tuple[Ref, ...]]
 ) -> Iterator[Stage]:
     encode = settings.encode.model_copy(update={"max_words": words})
-    yield _map(
+    yield map_stage(
         f"encode/{name}",
         ("kept", "dropped"),
         "encode:encode_shard",
@@ -274,8 +215,8 @@ def _examples(
         outputs=("examples",),
         whole={"examples": (Ref(f"encode/{name}", "kept"),)},
         config=sections(encode),
-        roots=("rnnsearch.flows.run_stages:order", *_SHARDS),
-        libraries=_TEXT,
+        roots=("rnnsearch.flows.run_stages:order", *SHARDS),
+        libraries=TEXT,
     )
 
 
@@ -302,8 +243,8 @@ def _system(settings: Settings, name: str, system: SystemConfig) -> Iterator[Sta
             sharded={"tokens": (test,)},
             whole={"model": (Ref(f"train/{name}", "model"),), **_shortlists()},
             config=sections(settings.search.model_copy(update={"unknown": unknown, "n_best": 1})),
-            roots=("rnnsearch.flows.translate:translate_shard", _KERNELS, *_SHARDS),
-            libraries=(*_TEXT, "torch"),
+            roots=("rnnsearch.flows.translate:translate_shard", _KERNELS, *SHARDS),
+            libraries=(*TEXT, "torch"),
         )
     yield _evaluation(
         settings,
@@ -327,7 +268,7 @@ def _training(name: str, system: SystemConfig, whole: Mapping[str, tuple[Ref, ..
         whole=whole,
         config=sections(system.network, system.train),
         roots=("rnnsearch.flows.training:train_worker", "rnnsearch.flows.train_stage:encode_dev", _KERNELS),
-        libraries=(*_TEXT, "torch", "safetensors"),
+        libraries=(*TEXT, "torch", "safetensors"),
     )
 
 
@@ -335,7 +276,7 @@ def _backward(settings: Settings, system: SystemConfig, training: Ref) -> Iterat
     """A system of the other direction, on the same pairs turned around; it aligns, and translates nothing."""
     given = {"train": training} | {split: Ref(f"tokenize/{split}", "pairs") for split in ("dev", "test")}
     for split, pairs in given.items():
-        yield _map(f"turn/{split}", ("pairs",), "turn:turn_shard", sharded={"pairs": (pairs,)})
+        yield map_stage(f"turn/{split}", ("pairs",), "turn:turn_shard", sharded={"pairs": (pairs,)})
     shortlists = {"source": (Ref("shortlist", "target"),), "target": (Ref("shortlist", "source"),)}
     yield from _examples(settings, BACKWARD, system.max_words, Ref("turn/train", "pairs"), shortlists)
     whole = {
@@ -358,15 +299,15 @@ def _external(settings: Settings, name: str, other: ExternalConfig) -> Iterator[
             "tokens": (Ref("tokenize/test", "pairs"),),
         },
         config={"tokens": other.tokens, **text},
-        roots=("rnnsearch.flows.beside:external", *_SHARDS),
-        libraries=(*_TEXT, "sacremoses", "regex"),
+        roots=("rnnsearch.flows.beside:external", *SHARDS),
+        libraries=(*TEXT, "sacremoses", "regex"),
     )
     given = Ref(f"external/{name}", "hypotheses")
     yield _evaluation(settings, name, all_=given, no_unk=given, search={"search": {}})
 
 
 def _evaluation(settings: Settings, name: str, *, all_: Ref, no_unk: Ref, search: Mapping[str, Any]) -> Stage:
-    return _fold(
+    return fold_stage(
         f"evaluate/{name}",
         ("sentences", "scores"),
         "evaluation",
@@ -390,8 +331,8 @@ def _align(name: str, pairs: Ref, shortlists: Mapping[str, tuple[Ref, ...]]) -> 
         outputs=("alignments",),
         sharded={"tokens": (pairs,)},
         whole={"model": (Ref(f"train/{name}", "model"),), **shortlists},
-        roots=("rnnsearch.flows.align:align_shard", _KERNELS, *_SHARDS),
-        libraries=(*_TEXT, "torch"),
+        roots=("rnnsearch.flows.align:align_shard", _KERNELS, *SHARDS),
+        libraries=(*TEXT, "torch"),
     )
 
 
@@ -408,7 +349,7 @@ def _alignment(name: str, config: AlignmentConfig) -> Stage:
             **{key: (ref,) for key, ref in beside.items()},
         },
         roots=("rnnsearch.flows.beside:evaluate_alignment",),
-        libraries=_TEXT,
+        libraries=TEXT,
     )
 
 
@@ -428,7 +369,7 @@ def _sweep(settings: Settings, name: str, config: SweepConfig) -> Stage:
             **sections(search, settings.evaluate, settings.tokenize),
         },
         roots=("rnnsearch.flows.sweep:sweep", _KERNELS),
-        libraries=(*_TEXT, "torch"),
+        libraries=(*TEXT, "torch"),
     )
 
 
@@ -443,48 +384,3 @@ def _local_file(source: SourceConfig) -> Path | None:
     if source.pinned or not source.url.startswith("file:"):
         return None
     return Path(unquote(urlsplit(source.url).path))
-
-
-def _map(
-    name: str,
-    outputs: tuple[str, ...],
-    function: str,
-    *,
-    sharded: Mapping[str, tuple[Ref, ...]],
-    whole: Mapping[str, tuple[Ref, ...]] | None = None,
-    config: Mapping[str, Any] | None = None,
-    libraries: tuple[str, ...] = (),
-) -> Stage:
-    return Stage(
-        name=name,
-        shape="map",
-        outputs=outputs,
-        sharded=sharded,
-        whole=whole or {},
-        config=config or {},
-        roots=(f"rnnsearch.pipeline.{function}", *_SHARDS),
-        libraries=(*_TEXT, *libraries),
-    )
-
-
-def _fold(
-    name: str,
-    outputs: tuple[str, ...],
-    module: str,
-    functions: tuple[str, str],
-    *,
-    sharded: Mapping[str, tuple[Ref, ...]],
-    whole: Mapping[str, tuple[Ref, ...]] | None = None,
-    config: Mapping[str, Any] | None = None,
-    libraries: tuple[str, ...] = (),
-) -> Stage:
-    return Stage(
-        name=name,
-        shape="fold",
-        outputs=outputs,
-        sharded=sharded,
-        whole=whole or {},
-        config=config or {},
-        roots=(*(f"rnnsearch.pipeline.{module}:{function}" for function in functions), *_SHARDS),
-        libraries=(*_TEXT, *libraries),
-    )

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rnnsearch.flows.dag import Stage
 from rnnsearch.flows.recipe import Outputs, differences, look_up, recipe_of
+from rnnsearch.flows.shapes import Stage
 from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.store import Store
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from typing import NamedTuple
 
-from rnnsearch.flows.dag import Stage
 from rnnsearch.flows.errors import UsageError
+from rnnsearch.flows.shapes import Stage
 from rnnsearch.storage.code import CodeDigest, code_digest
 from rnnsearch.storage.digests import Digest, hash_file
 from rnnsearch.storage.ledger import Attempt

@@ -10,9 +10,10 @@ from prefect.futures import PrefectFuture
 
 from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.console import RunConsole
-from rnnsearch.flows.dag import Stage, build
+from rnnsearch.flows.dag import build
 from rnnsearch.flows.recipe import freeze_code
 from rnnsearch.flows.settings import Settings, load_settings
+from rnnsearch.flows.shapes import Stage
 from rnnsearch.flows.stage import Session, as_task
 from rnnsearch.flows.train import stop_trainings
 from rnnsearch.storage.runs import RunState

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar, get_type_hints
 import pyarrow as pa
 from pydantic import BaseModel
 
-from rnnsearch.flows.dag import section_name
+from rnnsearch.flows.shapes import section_name
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.recipes import Recipe

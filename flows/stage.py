@@ -15,10 +15,10 @@ from prefect.states import Completed
 
 from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.console import RunConsole
-from rnnsearch.flows.dag import Stage
 from rnnsearch.flows.job import Files, Finished, Job, clear_work
 from rnnsearch.flows.recipe import Outputs, code_changed, code_of, look_up, partial_roots, recipe_of
 from rnnsearch.flows.settings import PlacementConfig
+from rnnsearch.flows.shapes import Stage
 from rnnsearch.flows.shards import MergeTask, ShardTask, compute_merge, compute_shard, needs, shard_name
 from rnnsearch.flows.work import WORK, FoldWork, MapWork, RunWork
 from rnnsearch.storage.artifacts import FileEntry

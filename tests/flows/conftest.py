@@ -19,9 +19,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # `--import-mode=importlib` leaves it out
 
 from rnnsearch.flows.console import RunConsole
-from rnnsearch.flows.dag import Stage, build
+from rnnsearch.flows.dag import build
 from rnnsearch.flows.recipe import Outputs
 from rnnsearch.flows.settings import PROFILES, PlacementConfig, load_settings
+from rnnsearch.flows.shapes import Stage
 from rnnsearch.storage.runs import StageUse
 from rnnsearch.storage.store import Store
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from rnnsearch.flows.command_store import adopt_stage, discard, say_repaired
-from rnnsearch.flows.dag import Stage, build
+from rnnsearch.flows.dag import build
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.plan import plan
 from rnnsearch.flows.recipe import recipe_of
 from rnnsearch.flows.settings import load_settings
+from rnnsearch.flows.shapes import Stage
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.blobs import blob_name
 from rnnsearch.storage.ledger import Attempt

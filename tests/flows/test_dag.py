@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from rnnsearch.flows import dag, run_stages
-from rnnsearch.flows.dag import Ref, Stage, build
+from rnnsearch.flows.dag import build
 from rnnsearch.flows.recipe import code_of, libraries_of
 from rnnsearch.flows.settings import load_settings
+from rnnsearch.flows.shapes import Ref, Stage
 from rnnsearch.flows.shards import needs
 from rnnsearch.flows.work import WORK, FoldWork, MapWork, RunWork
 from rnnsearch.storage.syntax import Module, parse_module

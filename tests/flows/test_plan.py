@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from rnnsearch.flows.command_plan import duration, show_plan
-from rnnsearch.flows.dag import Stage, build
+from rnnsearch.flows.dag import build
 from rnnsearch.flows.plan import Planned, plan
 from rnnsearch.flows.recipe import Outputs, code_of, recipe_of
 from rnnsearch.flows.settings import SettingsError, load_settings
+from rnnsearch.flows.shapes import Stage
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.store import Store
 

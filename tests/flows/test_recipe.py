@@ -11,10 +11,11 @@ import pytest
 
 import rnnsearch
 from rnnsearch.flows import recipe as recipes
-from rnnsearch.flows.dag import Ref, Stage, build
+from rnnsearch.flows.dag import build
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.recipe import PYTHON, Finding, code_of, libraries_of, look_up, recipe_of
 from rnnsearch.flows.settings import load_settings
+from rnnsearch.flows.shapes import Ref, Stage
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.code import CodeError, code_digest
 from rnnsearch.storage.digests import Digest, hash_bytes

@@ -23,8 +23,8 @@ import ray
 import rnnsearch
 from rnnsearch.flows import shards
 from rnnsearch.flows.cluster import Cluster
-from rnnsearch.flows.dag import Ref
 from rnnsearch.flows.recipe import recipe_of
+from rnnsearch.flows.shapes import Ref
 from rnnsearch.flows.stage import StageError, as_task, run_stage
 from rnnsearch.pipeline.config import CleanConfig
 from rnnsearch.pipeline.errors import TextError
