@@ -124,7 +124,5 @@ class Adam:
 def make_optimizer(config: TrainConfig, parameters_P: Tensor) -> Optimizer:
     """The optimiser that the configuration names, at its start."""
     if config.optimizer == "adam":
-        return Adam(
-            parameters_P, config.learning_rate, config.updates if config.decay == "linear" else None
-        )
+        return Adam(parameters_P, config.learning_rate, config.updates if config.decay == "linear" else None)
     return Adadelta(parameters_P)
