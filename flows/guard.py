@@ -62,9 +62,11 @@ def watch(driver: int, last_words: str) -> None:
     """Remember the children of `driver` until standard input ends or says farewell; then end those still there."""
     os.set_blocking(sys.stdin.fileno(), False)
     known: dict[tuple[int, float], psutil.Process] = {}
+    parent = None
     while True:
         with contextlib.suppress(psutil.Error):
-            for child in psutil.Process(driver).children(recursive=True):
+            parent = parent or psutil.Process(driver)  # once: its id may become another process's
+            for child in parent.children(recursive=True):
                 if child.pid != os.getpid():
                     known.setdefault((child.pid, child.create_time()), child)
         try:
