@@ -98,9 +98,12 @@ def epochs(job: TrainingJob, tmp_path: Path) -> Iterator[TrainingJob]:
 
 
 def _artifacts(job: TrainingJob) -> dict[str, bytes]:
-    paths = [path for path in sorted(job.finished.rglob("*")) if path.is_file()]
+    """The outputs, of whichever epoch finished: workers outlive a killed driver, and may arrive without it."""
+    places = [folder / job.finished.name for folder in (job.workdir, *job.earlier)]
+    finished = next(place for place in places if place.is_dir())
+    paths = [path for path in sorted(finished.rglob("*")) if path.is_file()]
     return {
-        str(path.relative_to(job.finished)): path.read_bytes()
+        str(path.relative_to(finished)): path.read_bytes()
         for path in paths
         if path.name != "observations.json"
     }
