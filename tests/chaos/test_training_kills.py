@@ -97,10 +97,14 @@ def epochs(job: TrainingJob, tmp_path: Path) -> Iterator[TrainingJob]:
     return each()
 
 
+def _finished(job: TrainingJob) -> list[Path]:
+    places = [folder / job.finished.name for folder in (job.workdir, *job.earlier)]
+    return [place for place in places if place.is_dir()]
+
+
 def _artifacts(job: TrainingJob) -> dict[str, bytes]:
     """The outputs, of whichever epoch finished: workers outlive a killed driver, and may arrive without it."""
-    places = [folder / job.finished.name for folder in (job.workdir, *job.earlier)]
-    finished = next(place for place in places if place.is_dir())
+    finished = _finished(job)[0]
     paths = [path for path in sorted(finished.rglob("*")) if path.is_file()]
     return {
         str(path.relative_to(finished)): path.read_bytes()
@@ -234,7 +238,8 @@ def test_a_driver_killed_again_and_again_still_arrives(
     for update in (12, 100, 150):
         job = next(epochs)
         driver = _start(job)
-        _wait_for(_said(job, update), driver)
+        said = _said(job, update)
+        _wait_for(lambda said=said, job=job: said() or bool(_finished(job)), driver)
         driver.kill()
         driver.wait(60)
     last = next(epochs)
