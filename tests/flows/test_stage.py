@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import ray
+import torch
 
 import rnnsearch
 from rnnsearch.flows import shards
@@ -26,8 +27,12 @@ from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.recipe import recipe_of
 from rnnsearch.flows.shapes import Ref
 from rnnsearch.flows.stage import StageError, as_task, run_stage
+from rnnsearch.model.checkpoint import write_model
+from rnnsearch.model.config import NetworkConfig
+from rnnsearch.model.network import Network
 from rnnsearch.pipeline.config import CleanConfig
 from rnnsearch.pipeline.errors import TextError
+from rnnsearch.pipeline.schemas import SPECIALS
 from rnnsearch.storage import leases
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.leases import LeaseLostError
@@ -222,6 +227,56 @@ def test_shards_are_the_same_bytes_with_one_and_with_four_workers_in_whatever_or
     shuffled = lab.run(store, session=lab.session(store, Shuffled()))
     assert alone.outputs == made[1].outputs
     assert shuffled.outputs == made[1].outputs
+
+
+def _random_model(store: Store, outputs: Mapping[str, Mapping[str, str]], folder: Path) -> str:
+    """A network of these shortlists, with weights large enough to have opinions, as an artifact."""
+    files = [store.read_artifact(outputs["shortlist"][side]).files[0] for side in ("source", "target")]
+    source, target = ((file.rows or 0) + len(SPECIALS) for file in files)
+    config = NetworkConfig(units=9, embedding=7, alignment_units=8, maxout_units=5)
+    generator = torch.Generator().manual_seed(3)
+    weights = {
+        name: torch.randn(parameter.shape, generator=generator) * 2.5 / parameter.shape[-1] ** 0.5
+        for name, parameter in Network(config, source, target).named_parameters()
+    }
+    write_model(folder, config, (source, target), weights, None)
+    blobs = [(path.name, store.put_file(path)) for path in sorted(folder.iterdir())]
+    return store.write_artifact(
+        [FileEntry(name, blob.digest, blob.size, None) for name, blob in blobs]
+    ).digest
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32", "bfloat16"])
+def test_translations_are_the_same_with_one_and_with_four_workers_in_whatever_order_they_end(
+    lab: "Lab", made: Made, tmp_path: Path, precision: str
+) -> None:
+    def translated(folder: str, cluster: Cluster) -> Sequence[tuple[str, ...]]:
+        store = Store.open(shutil.copytree(made[0], tmp_path / folder))
+        upstream = {**made[1].outputs}
+        upstream["train/rnnsearch"] = {"model": _random_model(store, upstream, tmp_path / f"{folder}-model")}
+        session = lab.session(store, cluster)
+        stages = lab.stages(f"search.precision={precision}", until="translate/rnnsearch/no-unk")
+        for stage in stages[-2:]:
+            upstream[stage.name], cached = run_stage(stage, session, upstream)
+            assert not cached
+        uses = store.runs.get(session.run).uses
+        assert [(use.stage, use.shards_computed) for use in uses] == [
+            ("translate/rnnsearch/all", 5),
+            ("translate/rnnsearch/no-unk", 5),
+        ]
+        tables = [
+            store.get_table(file.digest)
+            for stage in stages[-2:]
+            for file in store.read_artifact(upstream[stage.name]["hypotheses"]).files
+        ]
+        sentences = [text for table in tables for text in table["hypothesis"].to_pylist()]
+        assert len(sentences) == 2 * 40
+        assert len(set(sentences)) > 40, "the model says the same to everything"
+        return [tuple(upstream[stage.name].values()) for stage in stages[-2:]]
+
+    with one_worker():
+        alone = translated("alone", Cluster())
+    assert translated("shuffled", Shuffled()) == alone
 
 
 class Cut(Cluster):
