@@ -60,6 +60,26 @@ def main() -> None:
 
 
 @app.command()
+def init(
+    profile: Annotated[Path, typer.Argument(help="The TOML file to write; it must not be there.")],
+    text: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            "--text", help="Two files of lines that translate one another.", metavar="SOURCE TARGET"
+        ),
+    ] = None,
+    languages: Annotated[
+        tuple[str, str], typer.Option("--languages", help="Of source and target.", metavar="FROM TO")
+    ] = ("en", "fr"),
+    title: Annotated[str | None, typer.Option(help="Of the report; the file's name by default.")] = None,
+) -> None:
+    """Write a commented profile for a corpus of your own."""
+    from rnnsearch.flows.command_init import write_profile  # noqa: PLC0415
+
+    write_profile(profile, text, languages, title)
+
+
+@app.command()
 def run(profile: Profile = "demo", override: Overrides = [], store: StoreAt = STORE) -> None:  # noqa: B006
     """Run the pipeline; what is done already is not done again."""
     sys.exit(_run(profile, override, store))
