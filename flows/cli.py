@@ -133,6 +133,20 @@ def lineage(
 
 
 @app.command()
+def diff(
+    first: Annotated[str, typer.Argument(help="A run: its id, the start of it, or a tag.")],
+    second: Annotated[str, typer.Argument(help="The run to hold beside it.")],
+    store: StoreAt = STORE,
+    sentences: Annotated[int, typer.Option(min=0, help="That changed most, of each system.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Say what differs between two runs: settings, code, data, curves, BLEU and its significance, sentences."""
+    from rnnsearch.flows.command_diff import show_diff  # noqa: PLC0415
+
+    show_diff(first, second, store, sentences, as_json)
+
+
+@app.command()
 def translate(
     file: Annotated[Path | None, typer.Argument(help="A text file; standard input by default.")] = None,
     store: StoreAt = STORE,

@@ -114,11 +114,15 @@ def differences(store: Store, recipe: Recipe, roots: tuple[str, ...]) -> tuple[s
     """How a recipe differs from its nearest earlier one, key by key, in words."""
     others = [each for each in store.ledger.recipes(recipe.stage) if each.key != recipe.key]
     nearest = nearest_recipe(recipe, others)
-    return ("it never ran in this store",) if nearest is None else tuple(_told(store, nearest, recipe, roots))
+    if nearest is None:
+        return ("it never ran in this store",)
+    return tuple(told(nearest, recipe, store.code_parts(nearest.code), code_of(roots).parts))
 
 
-def _told(store: Store, old: Recipe, new: Recipe, roots: tuple[str, ...]) -> Iterator[str]:
-    """What differs between two recipes of a stage, in words."""
+def told(
+    old: Recipe, new: Recipe, old_code: Mapping[str, str] | None, new_code: Mapping[str, str] | None
+) -> Iterator[str]:
+    """What differs between two recipes of a stage, in words. The parts of their code are None where not known."""
     for change in compare_recipes(old, new):
         match change.kind:
             case "config":
@@ -130,15 +134,14 @@ def _told(store: Store, old: Recipe, new: Recipe, roots: tuple[str, ...]) -> Ite
             case "python":
                 yield f"Python {change.old} → {change.new}"
             case "code":
-                yield from _code_reasons(store, old, roots)
+                yield from _code_told(old_code, new_code)
 
 
-def _code_reasons(store: Store, old: Recipe, roots: tuple[str, ...]) -> Iterator[str]:
-    parts = store.code_parts(old.code)
-    if parts is None:
+def _code_told(old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> Iterator[str]:
+    if old is None or new is None:
         yield "its code changed"
         return
-    for change in compare_code(parts, code_of(roots).parts):
+    for change in compare_code(old, new):
         verb = "is new" if change.old is None else "is gone" if change.new is None else "changed"
         yield f"code {change.name} {verb}"
 

@@ -66,7 +66,7 @@ class Change(NamedTuple):
 def compare_recipes(old: Recipe, new: Recipe) -> tuple[Change, ...]:
     """What differs, key by key: config, inputs, code (as a whole), Python, libraries."""
     return (
-        *_compare("config", _flat(old.config), _flat(new.config)),
+        *_compare("config", flat(old.config), flat(new.config)),
         *_compare("input", old.inputs, new.inputs),
         *_compare("code", {"": old.code}, {"": new.code}),
         *_compare("python", {"": old.python}, {"": new.python}),
@@ -95,12 +95,12 @@ def _compare(kind: ChangeKind, old: Mapping[str, str], new: Mapping[str, str]) -
             yield Change(kind, name, old.get(name), new.get(name))
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """A nested mapping as one, with dots between the keys and JSON text as values."""
-    flat: dict[str, str] = {}
+    found: dict[str, str] = {}
     for name, value in config.items():
         if isinstance(value, Mapping) and value:
-            flat |= _flat(value, f"{prefix}{name}.")
+            found |= flat(value, f"{prefix}{name}.")
         else:
-            flat[f"{prefix}{name}"] = json.dumps(value, sort_keys=True, ensure_ascii=False)
-    return flat
+            found[f"{prefix}{name}"] = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return found
