@@ -276,6 +276,16 @@ def adopt(
 
 
 @app.command()
+def doctor(store: StoreAt = STORE, as_json: AsJson = False) -> None:
+    """Look at this machine, the store, Ray and Prefect as a run would find them, and say what to do."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    from rnnsearch.flows.command_doctor import show_findings  # noqa: PLC0415
+
+    show_findings(store, as_json)
+
+
+@app.command()
 def deploy(
     profile: Profile = "demo",
     override: Overrides = [],  # noqa: B006

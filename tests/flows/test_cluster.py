@@ -11,7 +11,7 @@ import textwrap
 import threading
 import time
 import venv
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,9 +21,10 @@ import pytest
 import rnnsearch
 from rnnsearch.flows.cluster import Cluster, ClusterError, Installed, installed
 from rnnsearch.pipeline.errors import TextError
+from rnnsearch.storage.store import Store
 
 if TYPE_CHECKING:
-    from conftest import Ran
+    from conftest import Command, Ran
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -52,13 +53,15 @@ def _environment(**more: str) -> dict[str, str]:
 
 
 @contextmanager
-def _node(*arguments: str, python: Path | None = None, **environment: str) -> Iterator[Path]:
-    """A node of a Ray cluster in the foreground of a process; its folder for sockets has a short name."""
+def _node(
+    *arguments: str, python: Path | None = None, within: Sequence[str] = (), **environment: str
+) -> Iterator[Path]:
+    """A node of a Ray cluster in the foreground of a process, which `within` may start in surroundings of its own."""
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
     own = ["--num-cpus", "2", "--object-store-memory", str(80 * 1024**2), "--block", "--disable-usage-stats"]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [str(python or sys.executable), "-m", "ray.scripts.scripts", "start", *arguments, *own],
+            [*within, str(python or sys.executable), "-m", "ray.scripts.scripts", "start", *arguments, *own],
             env=_environment(**environment),
             stdout=log,
             stderr=log,
@@ -221,6 +224,7 @@ def test_an_error_of_the_function_is_raised_as_itself_and_the_cluster_goes_on(
     seen = driver(
         """
         from rnnsearch.pipeline.errors import TextError
+from rnnsearch.storage.store import Store
         def work(task):
             if task == 2:
                 raise TextError(f"line {task} is crooked")
@@ -317,6 +321,51 @@ def test_something_else_that_listens_at_the_address_is_given_up_and_not_tried_ag
     assert "nothing that speaks Ray's protocol within 3 s" in seen["first"]
     assert seen["second"] == seen["first"]
     assert seen["second seconds"] < 1
+
+
+MOUNTED = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"')  # and a folder
+
+JOINED = """
+import ray
+deadline = time.monotonic() + 120
+ray.init(address="auto", log_to_driver=False)
+while len([node for node in ray.nodes() if node["Alive"]]) < 2 and time.monotonic() < deadline:
+    time.sleep(0.2)
+ray.shutdown()
+"""
+
+
+def test_doctor_finds_the_nodes_that_do_not_see_the_store(
+    rnnsearch: "Command", driver: Driver, tmp_path: Path
+) -> None:
+    """The second node has a folder of its own where the store is."""
+    store = tmp_path / "store"
+    Store.open(store)
+    tried = subprocess.run([*MOUNTED, str(store), "true"], capture_output=True, check=False)
+    if tried.returncode:
+        pytest.skip("this user may not mount")
+
+    def findings(head: Head) -> dict[str, dict[str, str]]:
+        done = rnnsearch("doctor", "--json", "--store", store, **head.environment)
+        found = {each["subject"]: each for each in json.loads(done.stdout)}
+        assert done.returncode == any(each["verdict"] == "bad" for each in found.values()), done.stderr
+        return found
+
+    with _head() as head:
+        alone = findings(head)
+        assert alone["Ray"]["found"] == f"{head.address}: 1 node with this package and the same versions"
+        assert (alone["shared store"]["verdict"], alone["shared store"]["found"]) == (
+            "good",
+            "every node sees it",
+        )
+        with _node("--address", head.address, within=(*MOUNTED, str(store))):
+            driver(JOINED, head.environment)
+            blind = findings(head)
+    assert blind["Ray"]["verdict"] == "good"
+    assert blind["shared store"]["verdict"] == "bad"
+    assert f"{store} is not what" in blind["shared store"]["found"]
+    assert "mount the same folder on every node" in blind["shared store"]["remedy"]
+    assert not list((store / "tmp").iterdir()), "what was written to look is removed"
 
 
 # In this process, on the tests' own Ray.
