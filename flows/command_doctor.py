@@ -17,7 +17,7 @@ from rich.text import Text
 
 from rnnsearch.flows.cli import emit
 from rnnsearch.flows.cluster import Cluster, ClusterError
-from rnnsearch.flows.command_plan import output_console
+from rnnsearch.flows.command_plan import counted, output_console
 from rnnsearch.model.kernels.build import BuildError, load
 from rnnsearch.storage.errors import StoreError, explained
 from rnnsearch.storage.store import Store
@@ -132,10 +132,8 @@ def _ray(location: str) -> Iterator[Finding]:
         return
     try:
         cluster.connect()
-        count = cluster.nodes()
-        yield Finding(
-            "Ray", "good", f"{cluster.address}: {count} nodes with this package and the same versions"
-        )
+        nodes = counted(cluster.nodes(), "node")
+        yield Finding("Ray", "good", f"{cluster.address}: {nodes} with this package and the same versions")
         yield _shared(cluster, location)
     except ClusterError as error:
         yield Finding("Ray", "bad", str(error))

@@ -12,6 +12,7 @@ from typing import Any
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from rnnsearch.flows.command_inspect import report_folder
+from rnnsearch.flows.command_plan import counted
 from rnnsearch.flows.console import RunConsole, quiet
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.guard import Terminated, guarded
@@ -39,19 +40,28 @@ def run_profile(profile: str, overrides: Sequence[str], location: str) -> int:
         )
         runner: Any = ThreadPoolTaskRunner(max_workers=settings.placement.stages_at_once)
         try:
-            with guarded(console.say, last_words, stream), console.watching():
-                console.say("starting Prefect …")
-                flow = reproduce.with_options(task_runner=runner)
-                done = flow(profile=profile, overrides=list(overrides), store=location, console=console)
-        except ReproductionError as error:
-            done = error.done
+            with guarded(console.say, last_words, stream):
+                with console.watching():
+                    console.say("starting Prefect …")
+                    flow = reproduce.with_options(task_runner=runner)
+                    try:
+                        done = flow(
+                            profile=profile, overrides=list(overrides), store=location, console=console
+                        )
+                    except ReproductionError as error:
+                        done = error.done
+                store.close()  # the workers of a cluster of its own are gone by now
+                _tell_end(console, done, log, time.monotonic() - began)
+                if done.failed:
+                    return 1
+                page = write_report(store, done.run, report_folder(store, done.run), figures=False)
         except (KeyboardInterrupt, Terminated) as signal:
             console.say(f"stopped; `{again}` goes on from here. Log: {log}")
             return 130 if isinstance(signal, KeyboardInterrupt) else 143
         finally:
             logging.getLogger("prefect").setLevel(logging.CRITICAL)  # its server says good-bye at exit
-    store.close()  # the workers of a cluster of its own are gone by now
-    return _end(done, store, log, time.monotonic() - began)
+    sys.stdout.write(f"report: {page}\n")
+    return 0
 
 
 def _same_command(profile: str, overrides: Sequence[str], location: str) -> str:
@@ -59,19 +69,15 @@ def _same_command(profile: str, overrides: Sequence[str], location: str) -> str:
     return shlex.join(["rnnsearch", "run", "--profile", profile, *changes, "--store", location])
 
 
-def _end(done: Reproduction, store: Store, log: Path, seconds: float) -> int:
-    say = sys.stderr.write
+def _tell_end(console: RunConsole, done: Reproduction, log: Path, seconds: float) -> None:
     minutes = f"{seconds / 60:.1f} minutes" if seconds > 120 else f"{seconds:.0f} s"
-    say(f"run {done.run}: {done.computed} stages computed, {done.cached} cached, in {minutes}\n")
-    say(f"log: {log}\n")
-    if done.failed:
-        for stage, reason in done.failed.items():
-            say(f"{stage} failed: {reason}\n")
-        if done.skipped:
-            say(f"not run, since they wait for it: {', '.join(done.skipped)}\n")
-        say("run the same command again to go on from here\n")
-        return 1
-    sys.stdout.write(
-        f"report: {write_report(store, done.run, report_folder(store, done.run), figures=False)}\n"
+    console.say(
+        f"run {done.run}: {counted(done.computed, 'stage')} computed, {done.cached} cached, in {minutes}"
     )
-    return 0
+    console.say(f"log: {log}")
+    for stage, reason in done.failed.items():
+        console.say(f"{stage} failed: {reason}")
+    if done.skipped:
+        console.say(f"not run, since they wait for it: {', '.join(done.skipped)}")
+    if done.failed:
+        console.say("run the same command again to go on from here")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 
 from rnnsearch.flows.cli import emit
-from rnnsearch.flows.command_plan import output_console
+from rnnsearch.flows.command_plan import counted, output_console
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.plan import plan
@@ -170,7 +170,8 @@ def _print_gc(planned: GcPlan, applied: bool) -> None:
     console = output_console()
     if planned.stages:
         console.print(table)
-    kept = f"{len(planned.runs)} runs are kept"
+    runs = len(planned.runs)
+    kept = f"{counted(runs, 'run')} {'is' if runs == 1 else 'are'} kept"
     if applied:
         console.print(f"deleted {planned.bytes / 1e6:,.1f} MB; {kept}")
     elif planned.stages:

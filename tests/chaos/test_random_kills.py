@@ -91,7 +91,10 @@ def _kill_driver(moment: Moment, usual: int) -> Strike:
     def strike(case: Case, run: Started, earlier: float) -> bool:
         moment.wait(case, run, earlier * usual)
         run.kill()
-        return run.wait().code == -signal.SIGKILL
+        killed = run.wait()
+        return (
+            killed.code == -signal.SIGKILL and "\nlog: " not in killed.err
+        )  # its last line but the report's
 
     return strike
 

@@ -271,7 +271,7 @@ def test_translations_are_the_same_with_one_and_with_four_workers_in_whatever_or
         ]
         sentences = [text for table in tables for text in table["hypothesis"].to_pylist()]
         assert len(sentences) == 2 * 40
-        assert len(set(sentences)) > 40, "the model says the same to everything"
+        assert len(set(sentences)) > 20, "the model says the same to everything"
         return [tuple(upstream[stage.name].values()) for stage in stages[-2:]]
 
     with one_worker():
