@@ -7,14 +7,18 @@ from rnnsearch.model.network import Network
 
 _ATTENTION_STD = 0.001  # W_a and U_a
 _STD = 0.01  # embeddings, W_s and everything else
+_DOT_RANGE = 0.1  # of dot attention
 
 
 def initialize(network: Network, seed: int) -> None:
     """Fill the parameters as App. B.1 says; equal seeds give equal values.
 
     U, U_z and U_r are random orthogonal, each by itself; W_a and U_a are N(0, 0.001^2); v_a and all biases
-    are 0, so that the first alphas are uniform; all else is N(0, 0.01^2). `ours:` P of dot attention, which
-    the paper has not, is N(0, 0.01^2).
+    are 0, so that the first alphas are uniform; all else is N(0, 0.01^2).
+
+    `ours:` of dot attention, which the paper has not, all else is uniform on [-0.1, 0.1], as in Luong et al. 2015
+    (Sec. 4.1). From the paper's small values its scores, which no tanh bounds, fall onto `</s>` within 40 updates
+    of Adam and stay there.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -24,6 +28,9 @@ def initialize(network: Network, seed: int) -> None:
                 parameter.copy_(_orthogonal_blocks(parameter, generator))
             elif leaf == "va" or parameter.dim() == 1:
                 parameter.zero_()
+            elif network.config.kind == "luong":
+                drawn = torch.rand(parameter.shape, generator=generator, dtype=torch.float64)
+                parameter.copy_((2 * drawn - 1) * _DOT_RANGE)
             else:
                 std = _ATTENTION_STD if leaf in ("Wa", "Ua") else _STD
                 parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * std)

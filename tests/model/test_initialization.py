@@ -60,6 +60,21 @@ def test_standard_deviations_are_the_papers() -> None:
             assert abs(parameter.mean().item()) < 0.1 * parameter.std().item(), name
 
 
+def test_dot_attention_starts_from_larger_values_and_looks_at_every_word(
+    make_batch: Callable[..., Batch],
+) -> None:
+    network = initialized(config=CONFIG.model_copy(update={"kind": "luong"}))
+    for name, parameter in network.named_parameters():
+        if parameter.dim() == 1:
+            assert (parameter == 0).all(), name
+        elif not name.endswith(".U"):
+            assert parameter.abs().max().item() == pytest.approx(0.1, rel=0.05), name
+            assert parameter.std().item() == pytest.approx(0.1 / 3**0.5, rel=0.1), name
+    alphas = network.scores(make_batch([6], [4])).alphas_TBS
+    assert alphas.min() > 0.8 / 6
+    assert alphas.max() < 1.2 / 6
+
+
 def test_equal_seeds_give_equal_values_whatever_was_drawn_before() -> None:
     first = initialized(seed=5).state_dict()
     torch.randn(7)

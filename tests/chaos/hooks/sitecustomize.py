@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from stat import S_ISREG
 
 _FOLDERS = {"checkpoints": "checkpoint", "finished": "outputs", ".finished": "outputs", "fetched": "fetched"}
 _EVENTS = {
@@ -75,8 +76,8 @@ def _note(event: str, path: str, descriptor: int | None = None) -> None:
     if plan[:4] != [_role, event, where, str(number)]:
         return
     _append(f"{case}/fired", f"{os.getpid()}\n".encode())
-    if plan[4] == "half" and descriptor is not None:
-        os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
+    if plan[4] == "half" and descriptor is not None and S_ISREG((file := os.fstat(descriptor)).st_mode):
+        os.ftruncate(descriptor, file.st_size // 2)  # of a folder there is no half
     os.kill(os.getpid(), signal.SIGSTOP if plan[4] == "sleep" else signal.SIGKILL)
 
 
