@@ -1,5 +1,6 @@
 """Training on Ray (Ray Train V2): the driver's side. The loop itself is in `training.py`."""
 
+import errno
 import json
 import os
 import signal
@@ -15,6 +16,8 @@ from typing import Any
 
 import ray
 import ray.train
+from fsspec.implementations.local import LocalFileSystem
+from pyarrow.fs import FSSpecHandler, PyFileSystem
 from ray.exceptions import RayError
 from ray.train.torch import TorchConfig
 from ray.train.v2.api.callback import RayTrainCallback
@@ -132,12 +135,33 @@ def _trainer(job: TrainingJob) -> TorchTrainer:
         run_config=RunConfig(
             name=job.name,
             storage_path=str((job.workdir / "ray").absolute()),
+            storage_filesystem=PyFileSystem(FSSpecHandler(Beneath(str(job.workdir.absolute())))),
             failure_config=FailureConfig(
                 max_failures=job.lost_workers, controller_failure_limit=job.lost_workers
             ),
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
     )
+
+
+class Beneath(LocalFileSystem):
+    """The file system for Ray's own notes, which makes nothing once the folder `base` is gone.
+
+    Where the disk of a store vanished, Ray would make folders in its place, and it could not be put back by its name.
+    """
+
+    cachable = False
+
+    def __init__(self, base: str, **options: Any) -> None:
+        """`base` is there when a training begins."""
+        super().__init__(**options)
+        self.base = base
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """FileNotFoundError where `base` is not there."""
+        if not Path(self.base).is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.base)
+        super().makedirs(path, exist_ok=exist_ok)
 
 
 def _run_worker(config: dict[str, Any]) -> Ending:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -18,8 +19,9 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 import torch
+from pyarrow.fs import FSSpecHandler, PyFileSystem
 
-from rnnsearch.flows.train import TrainingStopped, request_stop, stop_trainings, train_system
+from rnnsearch.flows.train import Beneath, TrainingStopped, request_stop, stop_trainings, train_system
 from rnnsearch.flows.training import train_worker
 from rnnsearch.flows.training_job import Ending, TrainingJob, TrainOutcome, Workers
 from rnnsearch.model.checkpoint import read_checkpoint
@@ -250,6 +252,22 @@ def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -
         assert process.poll() is None, "the run ended by itself"
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def test_ray_makes_nothing_where_the_folder_of_a_training_was(tmp_path: Path) -> None:
+    base, elsewhere = tmp_path / "epoch", tmp_path / "elsewhere"
+    base.mkdir()
+    sent = pickle.dumps(PyFileSystem(FSSpecHandler(Beneath(str(base)))))  # to the controller and the workers
+    files = pickle.loads(sent)
+    files.create_dir(str(base / "ray" / "run"))
+    with files.open_output_stream(str(base / "ray" / "run" / "note")) as note:
+        note.write(b"1")
+    base.rename(elsewhere)
+    with pytest.raises(FileNotFoundError, match=base.name):
+        files.create_dir(str(base / "ray" / "run"))
+    with pytest.raises(FileNotFoundError):
+        files.open_output_stream(str(base / "ray" / "run" / "note"))
+    assert list(tmp_path.iterdir()) == [elsewhere]
 
 
 def test_what_the_cluster_does_not_have_is_an_error_at_once(job: TrainingJob) -> None:
