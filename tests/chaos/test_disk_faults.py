@@ -156,12 +156,9 @@ def test_a_folder_without_permission_is_told(
     ("stage", "changes"),  # since the stage began
     [
         pytest.param("gate", 20, marks=pytest.mark.sample),
-        ("gate", 60),
         ("ingest/lines", 10),
-        ("order/20", 16),
         ("translate/rnnsearch/all", 30),
         ("train/rnnsearch", 40),
-        ("train/rnnsearch", 60),
     ],
 )
 def test_a_store_that_vanishes_is_told_and_nothing_is_made_in_its_place(

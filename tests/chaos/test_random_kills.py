@@ -99,18 +99,18 @@ def _kill_driver(moment: Moment, usual: int) -> Strike:
     return strike
 
 
-@pytest.mark.parametrize("number", cases(12, 2))
+@pytest.mark.parametrize("number", cases(5, 2))
 def test_a_driver_killed_at_any_moment(
     arena: Arena, opening: Opening, usual: Usual, reference: Reference, kills: list[Kill], seed: int, number: int
 ) -> None:  # fmt: skip
     moment = Moment(seed, "driver", number)
-    stage = "nothing" if number % 6 == 5 else moment.random.choice((*TEXT, TRAINING))
+    stage = "nothing" if number == 4 else moment.random.choice((*TEXT, TRAINING))
     case, killed = struck(arena, opening(stage), _kill_driver(moment, usual(stage)))
     kills.append(rerun(arena, case, reference, "driver, any moment", f"{stage} {moment}", killed))
     case.remove()
 
 
-@pytest.mark.parametrize("number", cases(10, 2))
+@pytest.mark.parametrize("number", cases(4, 2))
 def test_a_ray_worker_killed_at_any_moment(
     arena: Arena, opening: Opening, usual: Usual, reference: Reference, kills: list[Kill], seed: int, number: int
 ) -> None:  # fmt: skip
@@ -135,7 +135,7 @@ def test_a_ray_worker_killed_at_any_moment(
     case.remove()
 
 
-@pytest.mark.parametrize("number", cases(6, 2))
+@pytest.mark.parametrize("number", cases(3, 2))
 def test_a_training_worker_killed_at_any_moment(
     arena: Arena, opening: Opening, reference: Reference, kills: list[Kill], seed: int, number: int
 ) -> None:
@@ -163,12 +163,12 @@ def _update(case: Case) -> int:
     return max(updates)
 
 
-@pytest.mark.parametrize("number", cases(4, 1))
+@pytest.mark.parametrize("number", cases(2, 1))
 def test_a_raylet_killed_at_any_moment_ends_the_run_with_a_reason(
     arena: Arena, opening: Opening, usual: Usual, reference: Reference, kills: list[Kill], seed: int, number: int
 ) -> None:  # fmt: skip
     moment = Moment(seed, "raylet", number)
-    stage = ("gate", TRAINING, "translate/rnnsearch/all", "shortlist")[number % 4]
+    stage = ("gate", TRAINING, "translate/rnnsearch/all", "shortlist")[(number + 2 * seed - 2) % 4]
     usual_ = usual(stage)
 
     def strike(case: Case, run: Started, earlier: float) -> bool:
@@ -186,12 +186,12 @@ def test_a_raylet_killed_at_any_moment_ends_the_run_with_a_reason(
     case.remove()
 
 
-@pytest.mark.parametrize("number", cases(4, 1))
+@pytest.mark.parametrize("number", cases(2, 1))
 def test_a_killed_driver_leaves_no_server_and_no_ray(
     arena: Arena, opening: Opening, usual: Usual, reference: Reference, kills: list[Kill], seed: int, number: int
 ) -> None:  # fmt: skip
     moment = Moment(seed, "alone", number)
-    stage = (TRAINING, "gate", "translate/rnnsearch/all", "shortlist")[number % 4]
+    stage = (TRAINING, "gate", "translate/rnnsearch/all", "shortlist")[(number + 2 * seed - 2) % 4]
     case, killed = struck(arena, opening(stage), _kill_driver(moment, usual(stage)), alone=True)
     began = time.monotonic()
     assert case.settle() == []
