@@ -16,16 +16,19 @@ if TYPE_CHECKING:
     from conftest import Command
 
 COMMANDS = {
+    "init": "profile text languages title",
     "run": "profile set store",
     "plan": "stage profile set store json",
     "runs": "run store tag untag json",
     "lineage": "what store down row json",
+    "diff": "first second store sentences json",
     "translate": "file store run system model search nbest scores attention replace-unknown serve port",
     "export": "folder store run system as of",
     "report": "run store to",
     "verify": "store repair json",
     "gc": "store keep-last apply json",
     "adopt": "stage profile set store why undo",
+    "doctor": "store json",
     "deploy": "profile set store cron timezone name pool",
 }
 HEAVY = ("torch", "prefect", "ray", "pyarrow", "matplotlib", "sacrebleu", "fastapi")

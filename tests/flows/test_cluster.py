@@ -224,7 +224,6 @@ def test_an_error_of_the_function_is_raised_as_itself_and_the_cluster_goes_on(
     seen = driver(
         """
         from rnnsearch.pipeline.errors import TextError
-from rnnsearch.storage.store import Store
         def work(task):
             if task == 2:
                 raise TextError(f"line {task} is crooked")
