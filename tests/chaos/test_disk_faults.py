@@ -83,7 +83,7 @@ def kilobytes(folder: Path) -> int:
     ("stage", "room"),
     [  # kilobytes
         pytest.param("nothing", 40, marks=pytest.mark.sample),
-        pytest.param("order/20", 60, marks=pytest.mark.sample),
+        ("order/20", 60),
         ("train/rnnsearch", 300),
         ("train/rnnsearch", 900),
         ("all done", 100),
@@ -121,7 +121,7 @@ def test_a_read_only_disk_is_told(
         pytest.param(".", marks=pytest.mark.sample),
         "local/*/logs",
         "runs",
-        pytest.param("ledger", marks=pytest.mark.sample),
+        "ledger",
         "blobs/*",
         "leases",
         "tmp",
@@ -196,7 +196,7 @@ WORKER_FAULTS = [
     ("fsync /tmp/ 4", "gate"),
     ("link /shards/ 1", "gate"),
     ("read /blobs/ 1", "translate/rnnsearch/all"),
-    pytest.param("fsync /checkpoints/ 0", "train/rnnsearch", marks=pytest.mark.sample),
+    ("fsync /checkpoints/ 0", "train/rnnsearch"),
     ("write /messages 0", "train/rnnsearch"),
 ]
 ERROR = "reported an input/output error"

@@ -27,7 +27,7 @@ Opening = Callable[[str], Path | None]
 @pytest.mark.parametrize(
     ("number", "stage", "alone"),
     [
-        pytest.param(signal.SIGINT, "train/rnnsearch", False, marks=pytest.mark.sample),
+        (signal.SIGINT, "train/rnnsearch", False),
         pytest.param(signal.SIGTERM, "train/rnnsearch", True, marks=pytest.mark.sample),
         (signal.SIGINT, "train/rnnsearch", True),
         (signal.SIGTERM, "translate/rnnsearch/all", False),
