@@ -35,7 +35,11 @@ class Job:
     def workdir(self) -> Path:
         """A folder for this epoch's unfinished work, made if it is not there."""
         folder = self._work() / f"epoch-{self.epoch:05d}"
-        folder.mkdir(parents=True, exist_ok=True)
+        if self.store.backend.local_path("work") is None:
+            folder.mkdir(parents=True, exist_ok=True)
+        else:  # one by one: a store whose disk has vanished must not be made anew
+            for each in (folder.parent.parent, folder.parent, folder):
+                each.mkdir(exist_ok=True)
         return folder
 
     def earlier(self) -> Sequence[Path]:

@@ -67,7 +67,7 @@ def train_system(job: TrainingJob, progress: Progress = lambda message: None) ->
         if (done := folder / job.finished.name).is_dir():
             return _outcome(done)
     _check_cluster(job)
-    job.workdir.mkdir(parents=True, exist_ok=True)
+    job.workdir.mkdir(exist_ok=True)
     for name, value in _RAY_SETTINGS.items():
         os.environ.setdefault(name, value)  # from where Ray Train takes them, and hands them to its workers
     with _told(job.messages, progress):
