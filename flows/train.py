@@ -20,6 +20,7 @@ from fsspec.implementations.local import LocalFileSystem
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 from ray.exceptions import RayError
 from ray.train.torch import TorchConfig
+from ray.train.v2._internal.execution.callback import ControllerCallback
 from ray.train.v2.api.callback import RayTrainCallback
 from ray.train.v2.api.config import FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.v2.api.exceptions import TrainingFailedError
@@ -30,6 +31,7 @@ from rnnsearch.flows.training_job import Ending, LostWorkerError, TrainingJob, T
 from rnnsearch.flows.training_saves import CURVE, MODEL, OBSERVATIONS, STATE
 from rnnsearch.model.step import TrainingError
 from rnnsearch.storage.errors import explained
+from rnnsearch.storage.processes import current_process, life_of, parse_token
 
 Progress = Callable[[Mapping[str, Any]], None]
 
@@ -81,6 +83,7 @@ def train_system(job: TrainingJob, progress: Progress = lambda message: None) ->
             ) from error
         finally:
             del _running[job.name]
+            _end_controller(job)
     ending: Ending = result.return_value
     if ending.how == "stopped":
         raise TrainingStopped(
@@ -140,8 +143,31 @@ def _trainer(job: TrainingJob) -> TorchTrainer:
                 max_failures=job.lost_workers, controller_failure_limit=job.lost_workers
             ),
             logging_config=LoggingConfig(log_level="ERROR"),
+            callbacks=[_Introduced(job.controller)],
         ),
     )
+
+
+class _Introduced(ControllerCallback):
+    """Writes down which process of this machine is Ray's controller of the training."""
+
+    def __init__(self, note: Path) -> None:
+        self.note = note
+
+    def after_controller_start(self, train_run_context: Any) -> None:
+        with suppress(OSError):  # a broken disk is told of by who needs it
+            self.note.write_text(current_process().token())
+
+
+def _end_controller(job: TrainingJob) -> None:
+    """Kill the controller, which has nothing left to do: Ray only asks it to end, and at times it never does."""
+    try:
+        controller = parse_token(job.controller.read_text())
+    except OSError:
+        return
+    if controller is not None and life_of(controller) == "alive":
+        with suppress(ProcessLookupError, PermissionError):  # gone just now; of another user
+            os.kill(controller.pid, signal.SIGKILL)
 
 
 class Beneath(LocalFileSystem):

@@ -56,6 +56,11 @@ class TrainingJob:
         return self.workdir / "errors"
 
     @property
+    def controller(self) -> Path:
+        """Who Ray's controller is: a token of its process."""
+        return self.workdir / "controller"
+
+    @property
     def stop_request(self) -> Path:
         """A file that, once there, makes the training stop with a checkpoint."""
         return self.workdir / "stop"

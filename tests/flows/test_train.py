@@ -86,12 +86,12 @@ def _artifacts(outcome: TrainOutcome) -> dict[str, bytes]:
     }
 
 
-def _workers() -> list[psutil.Process]:
-    """The processes of this test's own Ray that train, those of the first worker's rank in any place."""
+def _processes(title: str) -> list[psutil.Process]:
+    """Those of this test's own Ray that do such work."""
     found = []
     for process in psutil.Process().children(recursive=True):
         try:
-            if " ".join(process.cmdline()).startswith("ray::RayTrainWorker"):
+            if " ".join(process.cmdline()).startswith(title):
                 found.append(process)
         except psutil.NoSuchProcess:
             continue
@@ -125,7 +125,7 @@ def _at_update(job: TrainingJob, update: int, act: Callable[[], None]) -> Iterat
 
 def _send(number: signal.Signals) -> Callable[[], None]:
     def act() -> None:
-        workers = _workers()
+        workers = _processes("ray::RayTrainWorker")
         assert workers
         os.kill(workers[-1].pid, number)
 
@@ -136,6 +136,7 @@ def test_one_worker_makes_the_bytes_of_the_plain_loop_and_tells_what_it_does(job
     messages: list[Any] = []
     with ThreadPoolExecutor(1) as threads:  # Prefect runs tasks in threads: so does this
         outcome = threads.submit(train_system, job, messages.append).result()
+    assert _processes("ray::TrainController") == []
     events = [message["event"] for message in messages]
     assert events[0] == "start"
     assert events[-1] == "end"
