@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Bytecode is made when a module is first used: half of an installation's time goes into modules that never are.
+# It has to be kept then, whatever this variable says, or every process would make it anew.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(PIP) install -q --no-compile -c infra/constraints.txt
 GOOD := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3; do \
