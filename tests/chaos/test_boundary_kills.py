@@ -36,7 +36,7 @@ OPENINGS = (  # cheapest first
     "nothing",
 )
 KILLS = 36
-SAMPLE = 14
+SAMPLE = 12
 _UNEVEN = {("driver", event, "leases") for event in ("open", "fsync", "link", "remove")}
 """Signs of life come by the clock: how many there are is not known before."""
 

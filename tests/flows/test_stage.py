@@ -494,28 +494,31 @@ from rnnsearch.flows.settings import PlacementConfig, load_settings
 from rnnsearch.flows.recipe import freeze_code
 from rnnsearch.flows.stage import Session, StageError, run_stage
 from rnnsearch.storage.store import Store
-store = Store.open(sys.argv[1])
-edit = sys.argv[2] == "edit"
-session = Session(store=store, run=store.runs.start({}).id, cluster=Cluster(2), placement=PlacementConfig(),
-                  console=RunConsole(io.StringIO()))
+edit = sys.argv[1] == "edit"
 stages = build(load_settings("smoke"))
 freeze_code(stages)
-outputs, error = {}, ""
-for stage in stages:
-    if stage.name == "gate" and edit:  # the workers have imported it for `clean`
-        path = Path(rnnsearch.__path__[0]) / "pipeline" / "sieve.py"
-        text = path.read_text()
-        assert "first < 0" in text
-        path.write_text(text.replace("first < 0", "first < 1"))
-    try:
-        outputs[stage.name] = dict(run_stage(stage, session, outputs)[0])
-    except StageError as refused:
-        error = str(refused)
-        break
-    if stage.name == "gate":
-        break
-session.cluster.close()
-print(json.dumps({"gate": outputs.get("gate"), "error": error}))
+cluster, found = Cluster(2), []
+for location in sys.argv[2:]:
+    store = Store.open(location)
+    session = Session(store=store, run=store.runs.start({}).id, cluster=cluster, placement=PlacementConfig(),
+                      console=RunConsole(io.StringIO()))
+    outputs, error = {}, ""
+    for stage in stages:
+        if stage.name == "gate" and edit:  # the workers have imported it for `clean`
+            path = Path(rnnsearch.__path__[0]) / "pipeline" / "sieve.py"
+            text = path.read_text()
+            assert "first < 0" in text
+            path.write_text(text.replace("first < 0", "first < 1"))
+        try:
+            outputs[stage.name] = dict(run_stage(stage, session, outputs)[0])
+        except StageError as refused:
+            error = str(refused)
+            break
+        if stage.name == "gate":
+            break
+    found.append({"gate": outputs.get("gate"), "error": error})
+cluster.close()
+print(json.dumps(found))
 """
 
 
@@ -525,9 +528,9 @@ def test_code_that_changes_while_a_run_is_at_work_is_never_mistaken_for_what_mad
     shutil.copytree(rnnsearch.__path__[0], tmp_path / "rnnsearch")
     environment = {**clean_environment, "PYTHONPATH": str(tmp_path)}
 
-    def drive(store: str, what: str) -> Mapping[str, Any]:
+    def drive(what: str, *stores: str) -> Sequence[Mapping[str, Any]]:
         done = subprocess.run(
-            [sys.executable, "-c", EDITED, str(tmp_path / store), what],
+            [sys.executable, "-c", EDITED, what, *(str(tmp_path / store) for store in stores)],
             env=environment,
             capture_output=True,
             text=True,
@@ -535,13 +538,13 @@ def test_code_that_changes_while_a_run_is_at_work_is_never_mistaken_for_what_mad
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        return dict(json.loads(done.stdout))
+        return list(json.loads(done.stdout))
 
-    edited = drive("store", "edit")
+    (edited,) = drive("edit", "store")
     assert edited["gate"] is None
     assert "the code of gate changed since this run began" in edited["error"]
     assert "run again" in edited["error"]
-    again, anew = drive("store", "run"), drive("another", "run")
+    again, anew = drive("run", "store", "another")
     assert again["gate"] == anew["gate"]
 
 
