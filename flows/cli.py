@@ -216,6 +216,20 @@ def export(
     export_system(store, run, system, folder)
 
 
+@app.command("import")
+def import_(
+    source: Annotated[
+        str, typer.Argument(help="The other store: a folder, or s3://bucket/prefix.", metavar="FROM")
+    ],
+    run: Annotated[str | None, typer.Option(help="A run there; its last finished one by default.")] = None,
+    store: StoreAt = STORE,
+) -> None:
+    """Bring a run from another store, with all that it made: as good as if it had run here."""
+    from rnnsearch.flows.command_store import import_run  # noqa: PLC0415
+
+    import_run(source, run, store)
+
+
 @app.command()
 def report(
     run: Annotated[str | None, typer.Argument(help="A run; the last finished one by default.")] = None,

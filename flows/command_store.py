@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 
 from rnnsearch.flows.cli import emit
+from rnnsearch.flows.command_inspect import last_finished
 from rnnsearch.flows.command_plan import counted, output_console
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.errors import UsageError
@@ -18,6 +19,7 @@ from rnnsearch.storage.gc import GcPlan, collect, plan_gc
 from rnnsearch.storage.ledger import Attempt
 from rnnsearch.storage.recipes import Recipe, compare_recipes
 from rnnsearch.storage.store import Store
+from rnnsearch.storage.transfer import carry_run
 from rnnsearch.storage.verify import Problem, Verification, discard_damaged, verify
 
 Request = tuple[str, tuple[str, ...]]  # profile, overrides
@@ -78,6 +80,21 @@ def say_repaired(location: str, had: Mapping[tuple[str, Digest], Outputs]) -> in
         else:
             sys.stderr.write(f"{stage} {key[:12]} came back as it was\n")
     return 1 if lost else 0
+
+
+def import_run(source: str, run: str | None, location: str) -> None:
+    """Bring a run of another store into this one and print its id."""
+    there, here = Store.open(source, create=False), Store.open(location)
+    found = last_finished(there) if run is None else there.runs.find(run)
+    try:
+        carried = carry_run(there, here, found)
+    finally:
+        here.close()
+    sys.stderr.write(
+        f"run {carried.run} of {there.location}: {counted(carried.stages, 'stage')}, "
+        f"{counted(carried.blobs, 'new blob')} of {carried.bytes / 1e6:,.1f} MB\n"
+    )
+    sys.stdout.write(f"{carried.run}\n")
 
 
 def collect_garbage(location: str, keep_last: int, apply: bool, as_json: bool) -> None:

@@ -94,6 +94,13 @@ class Ledger:
             )
         )
 
+    def bring(self, attempt: Attempt) -> Attempt:
+        """Append an attempt of another store as it was recorded there; one of the same outputs that stands serves."""
+        for known in self.attempts(attempt.key, attempt.stage):
+            if known.withdrawn is None and known.outputs == attempt.outputs:
+                return known
+        return self._append(attempt)
+
     def adopt(self, recipe: Recipe, attempt: Attempt, why: str) -> Attempt:
         """Let an attempt of an older key of the same stage stand for `recipe`; StoreError if it cannot."""
         if attempt.stage != recipe.stage:

@@ -3,6 +3,7 @@
 `runs/<id>/00000.json` is the request; every later record adds one event: a stage, the end, a tag.
 """
 
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -73,6 +74,27 @@ class Runs:
         while not self._backend.create_exclusive(_name(_id_of(moment), 0), seal(body)):
             moment += _TICK
         return Run(id=_id_of(moment), request=request, process=process, started=now)
+
+    def bring(self, run: Run) -> None:
+        """Write a run of another store that has ended, under its id. StoreError if another run has that id.
+
+        Its request is written last: until then there is no run.
+        """
+        with contextlib.suppress(MissingError):
+            known = self.get(run.id)
+            if (known.request, known.process, known.started) == (run.request, run.process, run.started):
+                return
+            raise StoreError(f"another run is called {run.id}; the run cannot come beside it into this store")
+        for name in self._backend.children(f"{FOLDER}/{run.id}"):  # of a transfer that was killed
+            self._backend.delete(f"{FOLDER}/{run.id}/{name}")
+        bodies: list[dict[str, Any]] = [
+            {"kind": "request", "request": run.request, "process": run.process.to_json(), "at": run.started},
+            *({"kind": "stage", "use": use._asdict(), "at": run.ended} for use in run.uses),
+            {"kind": "end", "state": run.state, "note": run.note, "at": run.ended},
+            *({"kind": "tag", "tag": tag, "at": run.ended} for tag in sorted(run.tags)),
+        ]
+        for number, body in reversed(list(enumerate(bodies))):
+            self._backend.create_exclusive(_name(run.id, number), seal(body))
 
     def record_stage(self, run_id: str, use: StageUse) -> None:
         """Add what the run did about a stage."""

@@ -24,6 +24,7 @@ COMMANDS = {
     "diff": "first second store sentences json",
     "translate": "file store run system model search nbest scores attention replace-unknown serve port",
     "export": "folder store run system as of",
+    "import": "source run store",
     "report": "run store to",
     "verify": "store repair json",
     "gc": "store keep-last apply json",

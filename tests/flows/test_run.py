@@ -247,6 +247,22 @@ def test_an_exported_system_translates_as_the_store_does(
     assert rnnsearch("export", folder, "--store", smoke.store).returncode == 2  # it is there already
 
 
+def test_a_run_brought_into_another_store_is_as_good_as_if_it_had_run_there(
+    rnnsearch: "Command", smoke: "Smoke", tmp_path: Path
+) -> None:
+    here = tmp_path / "here"
+    done = rnnsearch("import", smoke.store, "--store", here)
+    assert done.returncode == 0, done.stderr
+    (run,) = _json(rnnsearch("runs", "--store", here, "--json"))
+    assert done.stdout.strip() == run["run"]
+    plan = _json(rnnsearch("plan", "--profile", "smoke", "--store", here, "--json"))
+    assert all(each["hit"] for each in plan)
+    assert len(plan) == len(run["stages"])
+    assert rnnsearch("verify", "--store", here).returncode == 0
+    again = rnnsearch("import", smoke.store, "--store", here)
+    assert "0 new blobs" in again.stderr
+
+
 def test_the_report_can_be_drawn_again_with_the_same_numbers(
     rnnsearch: "Command", smoke: "Smoke", tmp_path: Path
 ) -> None:
