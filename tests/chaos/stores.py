@@ -1,5 +1,6 @@
 """What is looked at in a store before and after: what is finished, what came out, what was left lying about."""
 
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,6 +45,15 @@ def finished(location: Path) -> Finished:
 def last_run(location: Path) -> Run:
     """The run that began last."""
     return Store.open(location).runs.list()[-1]
+
+
+def last_update(case: Case) -> int:
+    """How far a training of a case has got, by what its workers told."""
+    updates = [0]
+    for path in case.store.glob("work/*/epoch-*/messages.jsonl"):
+        lines = path.read_text().split("\n")[:-1]  # what is after the last end of line may be torn
+        updates += [json.loads(line)["update"] for line in lines]
+    return max(updates)
 
 
 def outputs(location: Path, run: Run | None = None) -> Outputs:

@@ -4,7 +4,6 @@ A moment is a number of changes of the store since the run began, and some milli
 the whole run on a fast machine and on a slow one.
 """
 
-import json
 import random
 import signal
 import time
@@ -15,7 +14,7 @@ import psutil
 import pytest
 from arena import UPDATES, Arena, Case, Ended, Started, descendants
 from kills import Kill, rerun
-from stores import Reference
+from stores import Reference, last_update
 
 pytestmark = [
     pytest.mark.chaos,
@@ -143,7 +142,7 @@ def test_a_training_worker_killed_at_any_moment(
 
     def strike(case: Case, run: Started, earlier: float) -> bool:
         victim = _first(lambda: (each for each in arena.workers() if "TrainWorker" in _title(each)), run)
-        while _update(case) < earlier * moment.share * UPDATES and not run.ended():
+        while last_update(case) < earlier * moment.share * UPDATES and not run.ended():
             time.sleep(0.002)
         return _kill(victim)
 
@@ -152,15 +151,6 @@ def test_a_training_worker_killed_at_any_moment(
     where = f"at update {moment.share * UPDATES:.0f} of {UPDATES}"
     kills.append(rerun(arena, case, reference, "training worker, any moment", where, killed))
     case.remove()
-
-
-def _update(case: Case) -> int:
-    """How far the training of a case has got."""
-    updates = [0]
-    for path in case.store.glob("work/*/epoch-*/messages.jsonl"):
-        lines = path.read_text().split("\n")[:-1]  # what is after the last end of line may be torn
-        updates += [json.loads(line)["update"] for line in lines]
-    return max(updates)
 
 
 @pytest.mark.parametrize("number", cases(2, 1))

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from arena import Arena, until
-from stores import Reference, done_again, finished, last_run, left_over, outputs
+from arena import SETTINGS, Arena, until
+from stores import Reference, done_again, finished, last_run, last_update, left_over, outputs
 
+from rnnsearch.model.checkpoint import read_checkpoint
 from rnnsearch.storage.store import Store
 
 pytestmark = [
@@ -29,7 +30,6 @@ Opening = Callable[[str], Path | None]
     [
         (signal.SIGINT, "train/rnnsearch", False),
         pytest.param(signal.SIGTERM, "train/rnnsearch", True, marks=pytest.mark.sample),
-        (signal.SIGINT, "train/rnnsearch", True),
         (signal.SIGTERM, "translate/rnnsearch/all", False),
         (signal.SIGTERM, "ingest/lines", False),
         (signal.SIGINT, "starting Prefect", True),
@@ -60,6 +60,29 @@ def test_a_signal_ends_a_run_clean_and_the_line_it_leaves_goes_on(
     assert done_again(before, finished(case.store)) == []
     assert outputs(case.store) == reference.outputs
     assert left_over(case) == []
+    case.remove()
+
+
+def test_a_signal_in_a_training_costs_no_update(arena: Arena, opening: Opening) -> None:
+    """No checkpoint is due for long, so one that is there was written because of the signal."""
+    case = arena.case(opening("train/rnnsearch"))
+    long = {
+        "updates": 1_000_000,
+        "checkpoint_every": 900_000,
+        "evaluate_every": 900_000,
+        "log_every": 900_000,
+    }
+    changes = [f"systems.rnnsearch.train.{name}={value}" for name, value in long.items()]
+    run = arena.start(case, settings=(*SETTINGS, *changes))
+    while last_update(case) < 20:
+        assert not run.ended(), run.wait()
+        time.sleep(0.05)
+    run.send(signal.SIGTERM)
+    ended = run.wait()
+    assert ended.code == 128 + signal.SIGTERM, ended
+    assert case.settle(15) == []
+    (place,) = case.store.glob("work/*/epoch-*/checkpoints/update-*")
+    assert read_checkpoint(place).update >= last_update(case) >= 20
     case.remove()
 
 

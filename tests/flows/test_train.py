@@ -4,11 +4,9 @@ import json
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,13 +19,11 @@ import pytest
 import torch
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
-from rnnsearch.flows.train import Beneath, TrainingStopped, request_stop, stop_trainings, train_system
+from rnnsearch.flows.train import Beneath, TrainingStopped, stop_trainings, train_system
 from rnnsearch.flows.training import train_worker
 from rnnsearch.flows.training_job import Ending, TrainingJob, TrainOutcome, Workers
-from rnnsearch.model.checkpoint import read_checkpoint
 from rnnsearch.model.config import NetworkConfig, TrainConfig
 from rnnsearch.model.step import TrainingError
-from rnnsearch.storage.store import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
@@ -184,13 +180,6 @@ def test_sigterm_to_one_worker_ends_all_with_a_checkpoint_and_a_rerun_goes_on(
     assert _artifacts(train_system(rerun)) == _artifacts(straight)
 
 
-def test_a_request_to_stop_is_heard(job: TrainingJob) -> None:
-    long = _elsewhere(job, "long", train={"updates": 100_000})
-    with _at_update(long, 20, lambda: request_stop(long)), pytest.raises(TrainingStopped):
-        train_system(long)
-    assert list(long.checkpoints.glob("update-*"))
-
-
 def test_the_trainings_of_a_driver_that_ends_are_stopped_with_a_checkpoint_within_a_bounded_wait(
     job: TrainingJob,
 ) -> None:
@@ -211,48 +200,6 @@ def test_the_trainings_of_a_driver_that_ends_are_stopped_with_a_checkpoint_withi
         with pytest.raises(TrainingStopped):
             training.result(timeout=5)
     assert len(list(long.checkpoints.glob("update-*"))) == 1
-
-
-def test_a_signal_to_the_driver_of_a_run_costs_no_update(
-    store: Store, clean_environment: Mapping[str, str]
-) -> None:
-    """No checkpoint is due for long, so one that is there was written because of the signal."""
-    changes = {
-        "updates": 1_000_000,
-        "checkpoint_every": 900_000,
-        "evaluate_every": 900_000,
-        "log_every": 900_000,
-    }
-    overrides = [
-        word
-        for name, value in changes.items()
-        for word in ("--set", f"systems.rnnencdec.train.{name}={value}")
-    ]
-    command = [Path(sys.executable).with_name("rnnsearch"), "run", "-p", "smoke", *overrides]
-    driver = subprocess.Popen([*command, "--store", store.location], env=clean_environment)
-    try:
-        _wait_for(lambda: _updates(store) >= 20, driver)
-        driver.send_signal(signal.SIGTERM)
-        assert driver.wait(60) == 128 + signal.SIGTERM
-    finally:
-        driver.kill()
-    (place,) = Path(store.location, "work").glob("*/epoch-*/checkpoints/update-*")
-    assert read_checkpoint(place).update >= _updates(store) >= 20
-
-
-def _updates(store: Store) -> int:
-    """The last update that a training in this store told of."""
-    files = list(Path(store.location, "work").glob("*/epoch-*/messages.jsonl"))
-    lines = [line for file in files for line in file.read_text().splitlines() if line.endswith("}")]
-    return max((json.loads(line)["update"] for line in lines), default=0)
-
-
-def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 240
-    while not condition():
-        assert process.poll() is None, "the run ended by itself"
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_ray_makes_nothing_where_the_folder_of_a_training_was(tmp_path: Path) -> None:
