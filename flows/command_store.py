@@ -84,8 +84,9 @@ def say_repaired(location: str, had: Mapping[tuple[str, Digest], Outputs]) -> in
 
 def import_run(source: str, run: str | None, location: str) -> None:
     """Bring a run of another store into this one and print its id."""
-    there, here = Store.open(source, create=False), Store.open(location)
+    there = Store.open(source, create=False)
     found = last_finished(there) if run is None else there.runs.find(run)
+    here = Store.open(location)
     try:
         carried = carry_run(there, here, found)
     finally:

@@ -10,7 +10,7 @@ from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.errors import StoreError
 from rnnsearch.storage.ledger import Attempt
 from rnnsearch.storage.reach import Records, places, read_artifact
-from rnnsearch.storage.runs import Run
+from rnnsearch.storage.runs import Run, StageUse
 from rnnsearch.storage.store import Store
 
 
@@ -34,7 +34,7 @@ def carry_run(source: Store, target: Store, run: Run) -> Carried:
         raise StoreError(
             f"run {run.id} in {source.location} has not ended ({run.state}): run it to its end first"
         )
-    used = [_attempt(source, run, number) for number in range(len(run.uses))]
+    used = [_attempt(source, run, use) for use in run.uses]
     keys = {attempt.key for attempt in used}
     shards = [
         shard
@@ -62,9 +62,8 @@ def carry_run(source: Store, target: Store, run: Run) -> Carried:
     return Carried(run.id, len({use.stage for use in run.uses}), len(new), sum(new))
 
 
-def _attempt(source: Store, run: Run, number: int) -> Attempt:
-    """The attempt of a use of the run; its outputs must be there."""
-    use = run.uses[number]
+def _attempt(source: Store, run: Run, use: StageUse) -> Attempt:
+    """The attempt that a run used; its outputs must be there."""
     attempt = source.ledger.attempt(use.key, use.attempt, use.stage)
     if attempt is None or attempt.withdrawn or not all(map(source.intact, attempt.outputs.values())):
         raise StoreError(
