@@ -20,7 +20,7 @@ COMMANDS = {
     "run": "profile set store",
     "plan": "stage profile set store json",
     "runs": "run store tag untag json",
-    "lineage": "what store down row json",
+    "lineage": "what store run down row used-by json",
     "diff": "first second store sentences json",
     "translate": "file store run system model search nbest scores attention replace-unknown serve port",
     "export": "folder store run system as of",
