@@ -105,10 +105,16 @@ class CleanConfig(Section):
 
 
 class LeakageConfig(Section):
-    """What happens when a dev or test sentence stands in training: drop the pair, only count it, or stop."""
+    """What happens when a dev or test sentence stands in training, or a test sentence in dev.
+
+    `drop` the pair, only `report` it, or `stop`.
+    """
 
     action: Literal["drop", "report", "stop"] = "drop"
     minimum_words: int = Field(default=4, gt=0)  # shorter ones ("Amen.") stand everywhere: no leak
+    near_copy_words: int = Field(default=8, ge=0)
+    """Training sentences of at least so many words that differ from a test sentence in one are counted in the report
+    as near copies; they are never dropped. 0: not looked for."""
 
 
 class TokenizeConfig(Section):

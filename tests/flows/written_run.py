@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from rnnsearch.pipeline.config import EvaluateConfig, SearchConfig, TokenizeConfig
 from rnnsearch.pipeline.evaluation import evaluate, sentence_statistics
+from rnnsearch.pipeline.overlap import OVERLAP
 from rnnsearch.pipeline.schemas import CURVE, DROPPED, HYPOTHESES, PAIRS, SHORTLIST, words
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.digests import Digest
@@ -243,6 +244,7 @@ def write_run(folder: Path, *, updates: int = 100, good: int = 9) -> Bridge:
             tokens=test,
             raw=test,
             **shortlists,
+            overlap=OVERLAP.empty_table(),
             config=config,
             tokenize=tokenize,
         )

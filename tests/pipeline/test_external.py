@@ -11,6 +11,7 @@ from rnnsearch.pipeline.errors import FormatError
 from rnnsearch.pipeline.evaluation import evaluate, sentence_statistics
 from rnnsearch.pipeline.external import as_our_tokens, external_hypotheses
 from rnnsearch.pipeline.formats.lines import read_lines
+from rnnsearch.pipeline.overlap import OVERLAP
 from rnnsearch.pipeline.schemas import HYPOTHESES, PAIRS, SHORTLIST
 
 REFERENCES = ["L'eau coule ici , dit-il .", "Le chat dort .", "Un axolotl nage .", "Le chat mange ."]
@@ -60,6 +61,7 @@ def test_a_system_that_gives_the_references_has_100_on_the_same_subset_as_ours()
     config, tokenize = EvaluateConfig(bootstrap_samples=10), TokenizeConfig()
     rows = sentence_statistics(
         hypotheses=given, no_unk=given, tokens=tokens, raw=tokens, source=shortlist, target=shortlist,
+        overlap=OVERLAP.empty_table(),
         config=config, tokenize=tokenize,
     )  # fmt: skip
     scores = json.loads(evaluate([rows], config, tokenize, SearchConfig()).scores)
