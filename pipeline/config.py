@@ -1,9 +1,11 @@
-"""What can be set about text: one frozen section a stage. Imports pydantic only."""
+"""What can be set about text: one frozen section a stage. Light: `plan` reads it."""
 
 import re
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from rnnsearch.pipeline.languages import resolve
 
 
 class Section(BaseModel):
@@ -124,6 +126,16 @@ class TokenizeConfig(Section):
     target_language: str = "fr"
     escape: bool = False  # PAPER 3.3: the paper's data was escaped (&apos;)
     pretokenized: bool = False  # the text is tokenised already: only spaces are normalised
+    pretokenized_corpora: tuple[str, ...] = ()  # the same for the text of these corpora only
+
+    @field_validator("source_language", "target_language")
+    @classmethod
+    def _is_a_language(cls, code: str) -> str:
+        return resolve(code)
+
+    def given(self, corpus: str) -> bool:
+        """Whether the text of this corpus is tokens already."""
+        return self.pretokenized or corpus in self.pretokenized_corpora
 
 
 class LanguageModelConfig(Section):

@@ -74,9 +74,12 @@ def sentence_statistics(
         "reference": references,
         "hypothesis": outputs,
         "hypothesis_no_unk": outputs_no_unk,
-        "reference_text": [_text(line, language) for line in references]
-        if tokenize.pretokenized
-        else raw["target"].to_pylist(),
+        "reference_text": [
+            _text(line, language) if tokenize.given(corpus) else text
+            for line, text, corpus in zip(
+                references, raw["target"].to_pylist(), raw["corpus"].to_pylist(), strict=True
+            )
+        ],
         "text": [_text(line, language) for line in outputs],
         "text_no_unk": [_text(line, language) for line in outputs_no_unk],
         "source_words": known.total,
@@ -112,7 +115,8 @@ def evaluate(
     sentences = pa.concat_tables(partials).unify_dictionaries().combine_chunks()
     if not sentences.num_rows:
         raise EvaluationError("there is no test sentence to score; give test pairs")
-    declared = None if tokenize.pretokenized else tokenize.escape
+    given = tokenize.pretokenized or bool(tokenize.pretokenized_corpora)
+    declared = None if given else tokenize.escape
     check_escapes(sentences["hypothesis"].to_pylist(), sentences["reference"].to_pylist(), declared)
     found = seen(sentences)
     subsets = SUBSETS if found["in_training"]["sentences"] else SUBSETS_OF_FRESH_TEXT

@@ -86,6 +86,8 @@ def signature(subset: str, count: int, tokenize: TokenizeConfig, search: Mapping
         tokenizer = "given"
     else:
         tokenizer = f"moses-{tokenize.target_language}-{'escaped' if tokenize.escape else 'unescaped'}"
+    if tokenize.pretokenized_corpora and not tokenize.pretokenized:
+        tokenizer += f"+given:{','.join(tokenize.pretokenized_corpora)}"
     settings = {key: value for key, value in search.items() if key != "n_best"}
     if search:
         settings["unknown"] = "forbid" if subset == "no-unk" else "allow"

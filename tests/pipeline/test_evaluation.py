@@ -441,6 +441,14 @@ def test_pretokenised_references_are_put_together_again() -> None:
     )
 
 
+def test_only_references_that_were_given_as_tokens_are_put_together_again() -> None:
+    rows = row_statistics(tokenize=TokenizeConfig(pretokenized_corpora=("test",)))
+    assert rows["reference_text"].to_pylist()[0] == "le chat dort ici."
+    other = TokenizeConfig(pretokenized_corpora=("other",))
+    assert row_statistics(tokenize=other)["reference_text"].to_pylist() == RAW["target"].to_pylist()
+    assert "tok:moses-fr-unescaped+given:other|" in signature("all", 3, other, {})
+
+
 @pytest.mark.parametrize("bounds", [(20, 10), (10, 10)])
 def test_bounds_that_do_not_ascend_are_refused(bounds: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="must ascend"):
