@@ -20,6 +20,7 @@ from rnnsearch.pipeline.config import (
     CleanConfig,
     EncodeConfig,
     EvaluateConfig,
+    FilterConfig,
     Format,
     HoldoutConfig,
     IngestConfig,
@@ -149,6 +150,7 @@ class Settings(Section):
     ingest: IngestConfig = IngestConfig()
     holdout: HoldoutConfig
     clean: CleanConfig = CleanConfig()
+    filter: FilterConfig = FilterConfig()
     leakage: LeakageConfig = LeakageConfig()
     tokenize: TokenizeConfig = TokenizeConfig()
     language_model: LanguageModelConfig = LanguageModelConfig()
