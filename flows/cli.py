@@ -318,6 +318,11 @@ def deploy(
 
 def _run(profile: str, overrides: list[str], store: str) -> int:
     _check(profile, overrides)
+    from rnnsearch.flows.errors import UsageError  # noqa: PLC0415
+    from rnnsearch.flows.temporary import temporary_fault  # noqa: PLC0415
+
+    if "RAY_ADDRESS" not in os.environ and (fault := temporary_fault()) is not None:
+        raise UsageError(fault)
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from rnnsearch.flows.command_run import run_profile  # noqa: PLC0415

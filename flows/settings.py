@@ -5,7 +5,6 @@ single keys; the value is read as TOML, and as a plain string where it is not TO
 """
 
 import difflib
-import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from rnnsearch.flows.cpus import usable_cpus
 from rnnsearch.flows.sources.config import SourceConfig
 from rnnsearch.model.config import GROUNDHOG, NetworkConfig, SearchConfig, TrainConfig
 from rnnsearch.pipeline.config import (
@@ -131,7 +131,7 @@ class PlacementConfig(Section):
 
     def threads(self) -> int:
         """Threads of each training worker."""
-        return self.threads_per_worker or max(1, (os.cpu_count() or 1) // self.train_workers)
+        return self.threads_per_worker or max(1, usable_cpus().usable // self.train_workers)
 
 
 class Settings(Section):
