@@ -3,6 +3,7 @@
 The commands import what they need when they are called (DESIGN 3): `plan` must not wait for torch, Prefect or Ray.
 """
 
+import io
 import json
 import os
 import sys
@@ -46,6 +47,7 @@ ENVIRONMENT = {  # read by Prefect and Ray when they are imported
 
 def main() -> None:
     """Run the command line; a user's mistake ends in one message and exit code 2, a failed run in 1."""
+    _speak_utf8()
     from rnnsearch.flows.errors import USER_ERRORS  # noqa: PLC0415
 
     try:
@@ -314,6 +316,16 @@ def deploy(
     from rnnsearch.flows.deploy import deploy_profile  # noqa: PLC0415
 
     deploy_profile(profile, override, store, cron=cron, timezone=timezone, name=name, pool=pool)
+
+
+def _speak_utf8() -> None:
+    """Use UTF-8 whatever the locale: for names of files, arguments, standard output and the processes to come."""
+    if sys.getfilesystemencoding() != "utf-8":
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")  # names of files may be any bytes
 
 
 def _run(profile: str, overrides: list[str], store: str) -> int:
