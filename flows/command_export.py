@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rnnsearch.flows.command_inspect import last_finished
 from rnnsearch.flows.export import Card, CardScore, export_model
+from rnnsearch.flows.places import check_new_folder
 from rnnsearch.flows.systems import TrainedSystem, choose_system
 from rnnsearch.storage.store import Store
 
@@ -14,6 +15,7 @@ _SEEN = ("updates", "epochs", "hours", "device", "workers", "threads")
 
 def export_system(location: str, run: str | None, system: str | None, folder: Path) -> None:
     """Write the best system of a run, or a named one, into a new folder and print its path."""
+    check_new_folder(folder)
     store = Store.open(location, create=False)
     found = last_finished(store) if run is None else store.runs.find(run)
     chosen = choose_system(store, found, system)

@@ -1,16 +1,14 @@
 """`rnnsearch export --as text`: what a stage made as files for other tools, a line for each row."""
 
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 import pyarrow as pa
 
 from rnnsearch.flows.command_inspect import last_finished
 from rnnsearch.flows.errors import UsageError
+from rnnsearch.flows.places import check_new_folder, new_folder
 from rnnsearch.storage.digests import Digest
-from rnnsearch.storage.errors import explained
 from rnnsearch.storage.runs import Run
 from rnnsearch.storage.store import Store
 
@@ -21,21 +19,11 @@ def export_text(location: str, run: str | None, of: str | None, folder: Path) ->
     Each column of text of a table becomes a file, such as `source.txt` and `target.txt` of pairs; other files are
     copied. Raises UsageError for an output that the run has not, and for text that does not fit on lines.
     """
+    check_new_folder(folder)
     store = Store.open(location, create=False)
     digest = _found(store, last_finished(store) if run is None else store.runs.find(run), of)
-    if folder.exists():
-        raise UsageError(f"{folder} is there already; name a folder that is not, or remove it")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        try:
-            _write(store, digest, building)
-            building.chmod(0o755)
-            building.rename(folder)
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
-    except OSError as error:
-        raise explained(error, f"write {folder}") from error
+    with new_folder(folder, store.backend.cache) as building:
+        _write(store, digest, building)
     sys.stderr.write(f"{of}, artifact {digest}\n")
     sys.stdout.write(f"{folder}\n")
 

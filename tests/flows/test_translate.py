@@ -10,6 +10,7 @@ import torch
 from rich.cells import cell_len
 
 from rnnsearch.flows import attention, export
+from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.export import Card, CardScore, export_model
 from rnnsearch.flows.translate import TranslateError, translate_shard
 from rnnsearch.flows.translator import (
@@ -27,6 +28,7 @@ from rnnsearch.pipeline.config import CleanConfig, TokenizeConfig
 from rnnsearch.pipeline.schemas import EOS_ID, HYPOTHESES, PAIRS, SHORTLIST, UNK, UNK_ID
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.digests import Digest
+from rnnsearch.storage.errors import StoreError
 from rnnsearch.storage.parquet import write_table
 from rnnsearch.storage.store import Store
 
@@ -429,14 +431,15 @@ def test_an_export_that_fails_leaves_nothing_behind(
 
     monkeypatch.setattr(export, "model_card", fail)
     place = tmp_path / "place"
-    with pytest.raises(OSError, match="full"):
+    with pytest.raises(StoreError, match="full"):
         export_model(store, place / "system", **stored(store, model), text=RULES, search=SEARCH, card=CARD)
-    assert list(place.iterdir()) == []
+    assert not place.exists()
+    assert list((store.backend.cache / "tmp").iterdir()) == []
 
 
 def test_an_export_does_not_overwrite(tmp_path: Path, store: Store, model: Path) -> None:
     (tmp_path / "taken").mkdir()
-    with pytest.raises(TranslateError, match="there already"):
+    with pytest.raises(UsageError, match="there already"):
         export_model(store, tmp_path / "taken", **stored(store, model), text=RULES, search=SEARCH, card=CARD)
 
 
