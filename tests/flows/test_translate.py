@@ -532,7 +532,7 @@ def test_a_picture_has_the_form_of_its_ending(tmp_path: Path, ending: str, start
 def test_attention_that_cannot_be_written_is_refused_with_what_would_do(tmp_path: Path) -> None:
     with pytest.raises(TranslateError, match=r"expected \.html, \.svg"):
         attention.write(tmp_path / "a.gif", [SMALL])
-    with pytest.raises(TranslateError, match="one sentence, and there are 2"):
+    with pytest.raises(TranslateError, match="one sentence, and there are more"):
         attention.write(tmp_path / "a.png", [SMALL, SMALL])
-    with pytest.raises(TranslateError, match="no attention"):
+    with pytest.raises(TranslateError, match="no sentence to show"):
         attention.write(tmp_path / "a.png", [shown(("a",), ("b",), None)])
