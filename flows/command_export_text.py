@@ -1,10 +1,12 @@
 """`rnnsearch export --as text`: what a stage made as files for other tools, a line for each row."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
 
+from rnnsearch.flows.cli import emit
 from rnnsearch.flows.command_inspect import last_finished
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.places import check_new_folder, new_folder
@@ -13,7 +15,9 @@ from rnnsearch.storage.runs import Run
 from rnnsearch.storage.store import Store
 
 
-def export_text(location: str, run: str | None, of: str | None, folder: Path) -> None:
+def export_text(
+    location: str, run: str | None, of: str | None, folder: Path, *, as_json: bool = False
+) -> None:
     """Write an output of a run into a new folder, whole or not at all, and print its path.
 
     Each column of text of a table becomes a file, such as `source.txt` and `target.txt` of pairs; other files are
@@ -21,20 +25,29 @@ def export_text(location: str, run: str | None, of: str | None, folder: Path) ->
     """
     check_new_folder(folder)
     store = Store.open(location, create=False)
-    digest = _found(store, last_finished(store) if run is None else store.runs.find(run), of)
+    found = last_finished(store) if run is None else store.runs.find(run)
+    digest = _found(store, found, of)
     with new_folder(folder, store.backend.cache) as building:
         _write(store, digest, building)
     sys.stderr.write(f"{of}, artifact {digest}\n")
-    sys.stdout.write(f"{folder}\n")
+    if as_json:
+        emit({"folder": folder, "run": found.id, "output": of, "artifact": digest})
+    else:
+        sys.stdout.write(f"{folder}\n")
 
 
-def _found(store: Store, run: Run, of: str | None) -> Digest:
-    outputs = {
+def outputs_of(store: Store, run: Run) -> Mapping[str, Digest]:
+    """Everything that the stages of a run made, as STAGE:OUTPUT."""
+    return {
         f"{use.stage}:{name}": digest
         for use in run.uses
         if (attempt := store.ledger.attempt(use.key, use.attempt, use.stage)) is not None
         for name, digest in attempt.outputs.items()
     }
+
+
+def _found(store: Store, run: Run, of: str | None) -> Digest:
+    outputs = outputs_of(store, run)
     if of is None:
         raise UsageError("--as text wants --of STAGE:OUTPUT, such as --of tokenize/test:pairs")
     if of not in outputs:

@@ -1,11 +1,14 @@
 """`rnnsearch translate`: from standard input or a file to standard output, one line for each line, in order."""
 
+import json
+import math
 import os
+import re
 import shutil
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from select import select
@@ -22,6 +25,7 @@ from rnnsearch.flows.translator import LINES, Translation, Translator, read_dict
 from rnnsearch.model.config import SearchConfig
 from rnnsearch.storage.store import Store
 
+_ENDING = re.compile(r"[^.]\.[A-Za-z]\w*$")  # of a file's name
 _LONGEST_LINE = 10**7  # bytes; a thousand words of it are translated
 
 
@@ -40,6 +44,23 @@ class Wish:
     scores: bool = False
     attention: str | None = None  # `terminal`, or a file to write
     replace_unknown: str | None = None  # `copy`, or a dictionary file
+    as_json: bool = False
+
+
+def named(text: str | None) -> tuple[Path | None, str | None]:
+    """The file or the sentence that an argument is: a sentence has several words and does not end as a file does.
+
+    Raises UsageError for an empty one.
+    """
+    if text is None:
+        return None, None
+    if not text.strip():
+        raise UsageError("there is nothing to translate: name a file or give a sentence")
+    words = text.split()
+    with suppress(OSError):  # too long for a path
+        if os.path.lexists(text) or len(words) < 2 or _ENDING.search(words[-1]):
+            return Path(text), None
+    return None, text
 
 
 def translate_lines(wish: Wish) -> None:
@@ -100,7 +121,8 @@ def _batches(wish: Wish, stack: ExitStack) -> Iterator[list[str]]:
         try:
             descriptor = stack.enter_context(wish.file.open("rb", buffering=0)).fileno()
         except OSError as error:
-            raise UsageError(f"{wish.file} cannot be read: {error.strerror}") from error
+            hint = "" if "/" in str(wish.file) else f"; to translate the word: echo {wish.file} | rnnsearch …"
+            raise UsageError(f"{wish.file} cannot be read: {error.strerror}{hint}") from error
         return _decoded(_as_they_come(descriptor, LINES))
     if sys.stdin is None:
         raise UsageError("standard input is closed; name a file")
@@ -159,9 +181,23 @@ def _replacement(wanted: str | None) -> dict[str, str] | None:
 def _print(translation: Translation, wish: Wish) -> None:
     if translation.cut:
         sys.stderr.write(f"rnnsearch: a line was cut by {translation.cut} words at its end\n")
+    if wish.as_json:
+        candidates = [
+            {**one._asdict(), "cost": _finite(one.cost), "key": _finite(one.key)}
+            for one in translation.candidates[: wish.n_best]
+        ]
+        shown = {**translation._asdict(), "candidates": candidates}
+        sys.stdout.write(json.dumps(shown, ensure_ascii=False, allow_nan=False) + "\n")
+        sys.stdout.flush()
+        return
     for candidate in translation.candidates[: wish.n_best]:
         score = f"{candidate.key:.4f}\t" if wish.scores else ""
         sys.stdout.write(f"{score}{candidate.text}\n")
     if wish.attention == "terminal":
         sys.stdout.write(attention.terminal(translation, shutil.get_terminal_size().columns))
     sys.stdout.flush()
+
+
+def _finite(number: float) -> float | None:
+    """JSON has no infinity, which is the cost of a candidate that never ended."""
+    return number if math.isfinite(number) else None

@@ -245,6 +245,17 @@ def apply_overrides(config: S, overrides: Iterable[str], name: str) -> S:
         raise SettingsError(_explain(name, error, type(config))) from error
 
 
+def setting_names(settings: Settings) -> Iterator[str]:
+    """The path of every setting, with the names that a profile gives to sources, corpora and systems."""
+    tables = {name: list(getattr(settings, name)) for name in ("sources", "corpora", "systems", "external")}
+    for path in dict.fromkeys(_paths(Settings)):
+        table, entry, rest = path.partition(".NAME.")
+        if not entry:
+            yield path
+        for name in tables.get(table, ()):
+            yield f"{table}.{name}.{rest}"
+
+
 def find_profile(profile: str) -> Path:
     """The file of a profile given by name (`demo`) or by path (`mine.toml`)."""
     if profile.endswith(".toml") or "/" in profile:
