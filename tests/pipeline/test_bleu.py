@@ -11,7 +11,7 @@ SHARED = Path(__file__).parents[2].parent / "shared" / "golden" / "bleu"
 
 
 def read_lines(path: Path) -> list[str]:
-    return path.read_text().split("\n")[:-1]
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
 def line(hypotheses: list[str], references: list[str]) -> str:
