@@ -65,9 +65,12 @@ def test_a_pair_without_text_is_dropped_for_its_first_empty_side(make_pairs) -> 
     ]
 
 
-def test_dev_and_test_are_normalised_as_training_is(make_pairs) -> None:
-    pairs = make_pairs([("a\u2028b", "c"), ("", "d")])
-    assert normalize_shard(pairs, CleanConfig()) == clean_shard(pairs, CleanConfig())
+def test_dev_and_test_are_normalised_as_training_is_and_keep_every_row(make_pairs) -> None:
+    pairs = make_pairs([("a\u2028b", "c"), ("", "d"), ("e", " ")])
+    kept = normalize_shard(pairs, CleanConfig()).kept
+    assert kept.slice(0, 1) == clean_shard(pairs, CleanConfig()).kept
+    assert kept["line"].to_pylist() == [0, 1, 2]
+    assert (kept["source"].to_pylist(), kept["target"].to_pylist()) == (["a b", "", "e"], ["c", "d", ""])
 
 
 def test_an_empty_shard_stays_one(make_pairs) -> None:

@@ -147,6 +147,38 @@ def test_french_puts_a_space_before_its_high_signs() -> None:
     assert detokenize("", "fr") == ""
 
 
+@pytest.mark.parametrize(
+    ("language", "tokens", "text"),
+    [
+        ("fr", "d ' action", "d'action"),
+        ("fr", "l ’ homme qu ’ il a vu aujourd ’ hui", "l’homme qu’il a vu aujourd’hui"),
+        ("fr", "Jusqu ’ à L ’ été , n ’ est-ce pas ?", "Jusqu’à L’été, n’est-ce pas ?"),
+        ("fr", "l &apos; eau et d&apos; eau", "l'eau et d'eau"),
+        ("fr", "l’ homme", "l’homme"),
+        ("fr", "les ' choses ' dites", "les 'choses' dites"),  # quotes stay quotes
+        ("it", "l ’ acqua dell ’ Arno", "l’acqua dell’Arno"),
+        ("en", "I don ’ t say it ’ s theirs", "I don’t say it’s theirs"),
+        ("de", "d ’ action", "d ’ action"),
+    ],
+)
+def test_an_apostrophe_is_joined_as_a_reader_writes_it(language: str, tokens: str, text: str) -> None:
+    assert detokenize(tokens, language) == text
+
+
+def test_curly_apostrophes_come_back_from_their_tokens() -> None:
+    for language, text in (("fr", "L’homme qu’il a vu n’est pas d’ici."), ("en", "I don’t know, it’s late.")):
+        assert detokenize(tokenize(text, language), language) == text
+
+
+def test_only_the_corpora_that_are_tokens_already_are_left_as_they_are(make_pairs) -> None:
+    config = TokenizeConfig(pretokenized_corpora=("given",))
+    text = [("don't .", "l'eau")]
+    shard = pa.concat_tables([make_pairs(text, "raw"), make_pairs(text, "given")]).unify_dictionaries()
+    result = tokenize_shard(shard, config).pairs
+    assert result["source"].to_pylist() == ["don 't .", "don't ."]
+    assert result["target"].to_pylist() == ["l' eau", "l'eau"]
+
+
 def test_a_shard_keeps_its_rows_and_tokenises_each_side_in_its_language(make_pairs) -> None:
     pairs = make_pairs([("Don't.", "N'y va pas.", "k"), ("It's [x]", "l'eau")], first=5)
     result = tokenize_shard(pairs, TokenizeConfig()).pairs
