@@ -151,7 +151,7 @@ class TokenizeConfig(Section):
 
     source_language: str = "en"
     target_language: str = "fr"
-    escape: bool = False  # PAPER 3.3: the paper's data was escaped (&apos;)
+    escape: bool = False  # protocol 3.3: the paper's data was escaped (&apos;)
     pretokenized: bool = False  # the text is tokenised already: only spaces are normalised
     pretokenized_corpora: tuple[str, ...] = ()  # the same for the text of these corpora only
 
@@ -166,7 +166,7 @@ class TokenizeConfig(Section):
 
 
 class LanguageModelConfig(Section):
-    """Interpolated modified Kneser-Ney for the selection (PAPER 3.2)."""
+    """Interpolated modified Kneser-Ney for the selection (protocol 3.2)."""
 
     order: int = Field(default=4, ge=2, le=6)  # KenLM's bounds
     minimum_count: int = Field(default=2, ge=1)  # in-domain words seen at least so often are the vocabulary

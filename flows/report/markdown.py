@@ -348,7 +348,8 @@ def _overlap(report: ReportData) -> list[str]:
         return []
     found = (
         f"Of {count(o.sentences)} test sentences, {count(o.sources)} have a source and {count(o.references)} "
-        f"a reference that stands in training ({percent(o.share)} in all; {count(o.one_word)} of these texts have one word).\n"
+        f"a reference that stands in training ({percent(o.share)} in all; "
+        f"{count(o.one_word)} of these texts have one word).\n"
     )
     rows = [
         (markdown_text(system.name), bleu(score.bleu), bleu(fresh.bleu), count(fresh.sentences))

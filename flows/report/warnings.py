@@ -47,7 +47,8 @@ def _overlapping(overlap: Overlap | None) -> Iterator[str]:
     if overlap.either:
         yield (
             f"{overlap.share:.1%} of the test set stands in the training data: {overlap.sources:,} sources and "
-            f"{overlap.references:,} references of {overlap.sentences:,} sentences ({overlap.one_word:,} of these texts "
+            f"{overlap.references:,} references of {overlap.sentences:,} sentences "
+            f"({overlap.one_word:,} of these texts "
             "are a single word); the subset not-in-training is scored without them."
         )
     if overlap.near_sources or overlap.near_references:
