@@ -11,6 +11,7 @@ from typing import Any
 
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from rnnsearch.flows.cli import emit
 from rnnsearch.flows.command_inspect import report_folder
 from rnnsearch.flows.command_plan import counted
 from rnnsearch.flows.console import RunConsole, quiet
@@ -23,7 +24,7 @@ from rnnsearch.flows.settings import load_settings
 from rnnsearch.storage.store import Store
 
 
-def run_profile(profile: str, overrides: Sequence[str], location: str) -> int:
+def run_profile(profile: str, overrides: Sequence[str], location: str, *, as_json: bool = False) -> int:
     """Run a profile, say what is going on, and return the exit code: 0, or 1 where a stage failed."""
     settings = load_settings(profile, overrides)  # a mistake in it is said before anything starts
     store = Store.open(location)
@@ -56,15 +57,19 @@ def run_profile(profile: str, overrides: Sequence[str], location: str) -> int:
                 store.close()  # the workers of a cluster of its own are gone by now
                 _tell_end(console, done, log, time.monotonic() - began)
                 if done.failed:
-                    return 1
-                page = write_report(store, done.run, report_folder(store, done.run), figures=False)
+                    page = None
+                else:
+                    page = write_report(store, done.run, report_folder(store, done.run), figures=False)
         except (KeyboardInterrupt, Terminated) as signal:
             console.say(f"stopped; `{again}` goes on from here. Log: {log}")
             return 130 if isinstance(signal, KeyboardInterrupt) else 143
         finally:
             logging.getLogger("prefect").setLevel(logging.CRITICAL)  # its server says good-bye at exit
-    sys.stdout.write(f"report: {page}\n")
-    return 0
+    if as_json:
+        emit({**done._asdict(), "report": page, "log": log, "seconds": round(time.monotonic() - began, 3)})
+    elif page is not None:
+        sys.stdout.write(f"report: {page}\n")
+    return 1 if done.failed else 0
 
 
 def _same_command(profile: str, overrides: Sequence[str], location: str) -> str:

@@ -110,7 +110,7 @@ def evaluate(
 
     The subset `not-in-training` is scored where a part of the test set stands in the training data. Raises
     EvaluationError for an empty test set, and for output that is escaped where the references are not, or the other
-    way round (`&apos;` against `'`), which would cost points for no fault of the system (PAPER trap 41).
+    way round (`&apos;` against `'`), which would cost points for no fault of the system (protocol trap 41).
     """
     sentences = pa.concat_tables(partials).unify_dictionaries().combine_chunks()
     if not sentences.num_rows:

@@ -1,4 +1,4 @@
-"""Dev and test, and everything that must leave training because of them (DESIGN 5).
+"""Dev and test, and everything that must leave training because of them (architecture 5).
 
 A corpus that brings no dev and test of its own gives some of its texts. Rows that carry keys are chosen by key: those
 whose keys have the smallest seeded hashes, so a verse leaves training in every version of it. Rows without keys are

@@ -1,4 +1,4 @@
-"""Duplicates and leaks leave the training data (DESIGN 5).
+"""Duplicates and leaks leave the training data (architecture 5).
 
 A training pair leaks if its source is a dev or test source, or its target a dev or test target, in the normal form of
 `normal_form.py`: spaces, punctuation, capitals, entities and the shape of quotes hide nothing. A dev pair that shares

@@ -2,7 +2,7 @@
 
     score(s, t) = [H_in(s) - H_general(s)] + [H_in(t) - H_general(t)],   lower is more in-domain
 
-H is the cross-entropy in bits a token, `</s>` counted (PAPER 3.2). The general models come from a random
+H is the cross-entropy in bits a token, `</s>` counted (protocol 3.2). The general models come from a random
 sample of the pool with as many source tokens as the in-domain text. All models of a language share one
 vocabulary: the in-domain words seen often enough, and `[UNK]` for every other word, as a word.
 """

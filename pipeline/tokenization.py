@@ -1,6 +1,6 @@
 """Moses tokenisation: its rules as sacremoses holds them (regular expressions, abbreviations); no lowercasing.
 
-Two things are ours. A token is separated by U+0020 alone (PAPER trap 26): a no-break space between two digits
+Two things are ours. A token is separated by U+0020 alone (protocol trap 26): a no-break space between two digits
 belongs to the number and stays inside its token (`10 000` is one token, as `10,000` is), and any other one parts
 words, as Moses takes it. And almost every rule looks no further than the next space, so what the rules make of a
 stretch between two spaces is remembered: the same tokens as from sacremoses, several times faster.

@@ -20,7 +20,10 @@ def cleaned(pairs: pa.Table, filters: FilterConfig | None = None) -> Cleaned:
 @pytest.mark.parametrize(
     ("raw", "clean"),
     [
-        ("a\u2028b\r c\x85d", "a b c d"),  # PAPER trap 25: one line, whatever other systems call a line end
+        (
+            "a\u2028b\r c\x85d",
+            "a b c d",
+        ),  # protocol trap 25: one line, whatever other systems call a line end
         ("a\tb\x0bc\x00d", "a b c d"),
         ("\ufeffThe\u200b cat", "The cat"),  # invisible characters vanish, they part no word
         ("co\u00adopération", "coopération"),
@@ -29,13 +32,13 @@ def cleaned(pairs: pa.Table, filters: FilterConfig | None = None) -> Cleaned:
         ("\u212b", "Å"),
         ("  a   b  ", "a b"),
         ("a\u3000b\u2003c", "a b c"),
-        (f"10{NBSP}000 euros", f"10{NBSP}000 euros"),  # PAPER trap 26: kept here, decided by the tokeniser
+        (f"10{NBSP}000 euros", f"10{NBSP}000 euros"),  # protocol trap 26: kept here, decided by the tokeniser
         ("10\u202f000", f"10{NBSP}000"),
         (f"Quoi{NBSP}? «{NBSP}Non{NBSP}»", f"Quoi{NBSP}? «{NBSP}Non{NBSP}»"),
         (f"a{NBSP} b{NBSP}{NBSP}c", f"a b{NBSP}c"),  # beside a common space it is one
         (f"{NBSP}a{NBSP}", "a"),
         ("c’est “bon”", "c’est “bon”"),
-        ("a ||| b", "a ||| b"),  # PAPER trap 30: no character joins the sides
+        ("a ||| b", "a ||| b"),  # protocol trap 30: no character joins the sides
         ("</s> UNK [UNK]", "</s> UNK [UNK]"),
         ("\u2066\ufeff\u2069", ""),
         ("ok\ufffd \U0001f600", "ok\ufffd \U0001f600"),

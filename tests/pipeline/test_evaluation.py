@@ -129,7 +129,7 @@ def test_shards_cut_elsewhere_give_equal_bytes() -> None:
 
 
 def test_the_subset_without_unknown_words_looks_at_both_sides_and_at_the_text_only() -> None:
-    # PAPER trap 43; the hypothesis may hold [UNK] or not.
+    # protocol trap 43; the hypothesis may hold [UNK] or not.
     sentences = row_statistics([UNK] * 5)
     assert subset(sentences, "all")[0].tolist() == [True] * 5
     assert subset(sentences, "no-unk")[0].tolist() == [True, False, False, False, True]
@@ -170,7 +170,7 @@ def test_every_score_says_how_it_was_made() -> None:
 
 
 def test_references_against_themselves_score_100_by_every_measure() -> None:
-    # PAPER trap 41.
+    # protocol trap 41.
     references = TOKENS["target"].to_pylist()
     found = scores_of(row_statistics(references, references))["subsets"]
     for scored in found.values():
@@ -196,7 +196,7 @@ def test_unknown_never_matches_in_running_text_either() -> None:
 
 
 def test_an_empty_translation_keeps_its_line() -> None:
-    # PAPER trap 39: 5 sources, the third yields nothing.
+    # protocol trap 39: 5 sources, the third yields nothing.
     outputs = [*OUTPUTS[:2], "", *OUTPUTS[3:]]
     rows = row_statistics(outputs, outputs)
     assert rows["hypothesis"].to_pylist() == outputs
@@ -209,7 +209,7 @@ def test_an_empty_translation_keeps_its_line() -> None:
 
 
 def test_output_of_nothing_at_all_is_scored_as_zero_with_its_counts() -> None:
-    # PAPER trap 40.
+    # protocol trap 40.
     found = scores_of(row_statistics([""] * 5, [""] * 5))["subsets"]["all"]
     assert (found["bleu"]["score"], found["bleu"]["low"], found["bleu"]["high"]) == (0, 0, 0)
     assert (found["bleu"]["hypothesis_words"], found["bleu"]["reference_words"]) == (0, 22)
@@ -266,7 +266,7 @@ def test_an_empty_subset_has_no_score_of_running_text() -> None:
 def test_escaped_text_against_unescaped_is_caught(
     ours: list[str], theirs: list[str], escape: bool | None
 ) -> None:
-    # PAPER trap 41.
+    # protocol trap 41.
     with pytest.raises(EvaluationError, match=r"tokenize\.escape"):
         check_escapes(ours, theirs, escape)
 
@@ -412,7 +412,7 @@ def test_weight_lost_to_padding_shows() -> None:
 
 
 def test_a_transposed_alignment_is_an_error() -> None:
-    # PAPER trap 45.
+    # protocol trap 45.
     sources = [len(line.split(" ")) + 1 for line in TOKENS["source"].to_pylist()]
     turned = [[[1.0] * len(line.split(" "))] * size for size, line in zip(sources, OUTPUTS, strict=True)]
     with pytest.raises(EvaluationError, match="rows are target words"):

@@ -24,21 +24,21 @@ def test_tokens_are_those_of_the_moses_script(case: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("language", "text", "tokens"),
     [
-        # PAPER trap 34: what French and English make of an apostrophe, straight and curly, as the script does.
+        # protocol trap 34: what French and English make of an apostrophe, straight and curly, as the script does.
         ("fr", "L'amitié d'esprit, 8' x 10'", "L' amitié d' esprit , 8 ' x 10'"),
         ("en", "L'amitié d'esprit, 8' x 10'", "L 'amitié d 'esprit , 8 ' x 10'"),
         ("fr", "d’action", "d ’ action"),
         ("en", "d’action", "d ’ action"),
         # An abbreviation at the end keeps its period, as in version 1.1 of the script, which the paper used.
         ("en", "It ended in the U.S.", "It ended in the U.S."),
-        # PAPER trap 26: a no-break space inside a number stays, any other parts words.
+        # protocol trap 26: a no-break space inside a number stays, any other parts words.
         ("fr", f"10{NBSP}000{NBSP}000 euros", f"10{NBSP}000{NBSP}000 euros"),
         ("fr", f"1{NBSP}000,5{NBSP}%", f"1{NBSP}000,5 %"),
         ("fr", f"«{NBSP}Quoi{NBSP}?{NBSP}»", "« Quoi ? »"),
         ("fr", f"M.{NBSP}Durand", "M. Durand"),
         ("fr", f"le 3{NBSP}mai", "le 3 mai"),
         ("en", "a\u3000b\u2028c\td", "a b c d"),
-        # PAPER traps 28 and 30: words that look like ours are words.
+        # protocol traps 28 and 30: words that look like ours are words.
         ("en", "a ||| b", "a | | | b"),
         ("en", "UNK [UNK] </s>", "UNK [ UNK ] < / s >"),
         ("en", "DOTMULTI DOTDOTMULTI ...", "DOTMULTI DOTDOTMULTI ..."),
