@@ -58,7 +58,7 @@ def clean_shard(
     """Normalise training pairs, drop those with an empty side, and those to which a filter applies."""
     rows = normalized_rows(pairs, config)
     empty = {f"empty_{side}": _empty(column(rows, side)) for side in ("source", "target")}
-    return Cleaned(*sieve(rows, empty | apply_filters(rows, filters, languages)))
+    return Cleaned(*sieve(rows, {**empty, **apply_filters(rows, filters, languages)}))
 
 
 def normalize_shard(pairs: pa.Table, config: CleanConfig) -> Normalized:

@@ -149,8 +149,8 @@ class FilterConfig(Section):
     max_words: int | None = Field(default=None, gt=0)  # of the longer side: `too_many_words`
     max_characters: int | None = Field(default=None, gt=0)  # of the longer side: `too_long`
     max_word_characters: int | None = Field(default=None, gt=0)  # of the longest word: `long_word`
-    max_word_ratio: float | None = Field(default=None, ge=1)  # longer to shorter side: `word_ratio`
-    max_character_ratio: float | None = Field(default=None, ge=1)  # `character_ratio`
+    max_word_ratio: float | None = Field(default=None, ge=1, le=1_000)  # longer to shorter side: `word_ratio`
+    max_character_ratio: float | None = Field(default=None, ge=1, le=1_000)  # `character_ratio`
     identical: bool = False  # both sides are the same text, in the normal form
     min_letters: float | None = Field(
         default=None, ge=0, le=1

@@ -34,12 +34,8 @@ def find_slips(pairs: pa.Table) -> list[Slip]:
     """The stretches of a shard (one corpus after the other, by line) that slipped, in order."""
     found: list[Slip] = []
     corpora = column(pairs, "corpus").cast(pa.string())
-    ends = (
-        np.flatnonzero(np.asarray(pc.not_equal(corpora[1:], corpora[:-1]), np.bool_)) + 1
-        if len(corpora)
-        else []
-    )
-    bounds = [0, *np.asarray(ends, np.int64).tolist(), pairs.num_rows]
+    changes = np.asarray(pc.not_equal(corpora[1:], corpora[:-1]), np.bool_)
+    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), pairs.num_rows]
     lengths = [np.log1p(pc.utf8_length(column(pairs, side)).to_numpy()) for side in ("source", "target")]
     for first, last in itertools.pairwise(bounds):
         slips = _of_corpus(*(side[first:last] for side in lengths))
