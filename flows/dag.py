@@ -132,7 +132,12 @@ def _clean_text(settings: Settings) -> Iterator[Stage]:
     kept = (Ref("clean/train", "kept"),)
     evaluation = (Ref("normalize/dev", "kept"), Ref("normalize/test", "kept"))
     yield fold_stage(
-        "duplicates", ("rows",), "duplicates", ("pair_hashes", "find_duplicates"), sharded={"pairs": kept}
+        "duplicates",
+        ("rows",),
+        "duplicates",
+        ("pair_hashes", "find_duplicates"),
+        sharded={"pairs": kept},
+        config=sections(settings.duplicates),
     )
     yield fold_stage(
         "leakage",

@@ -18,6 +18,7 @@ from rnnsearch.flows.sources.config import SourceConfig
 from rnnsearch.model.config import GROUNDHOG, NetworkConfig, SearchConfig, TrainConfig
 from rnnsearch.pipeline.config import (
     CleanConfig,
+    DuplicatesConfig,
     EncodeConfig,
     EvaluateConfig,
     FilterConfig,
@@ -146,6 +147,7 @@ class Settings(Section):
     holdout: HoldoutConfig
     clean: CleanConfig = CleanConfig()
     filter: FilterConfig = FilterConfig()
+    duplicates: DuplicatesConfig = DuplicatesConfig()
     leakage: LeakageConfig = LeakageConfig()
     tokenize: TokenizeConfig = TokenizeConfig()
     language_model: LanguageModelConfig = LanguageModelConfig()

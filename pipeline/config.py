@@ -166,6 +166,16 @@ class FilterConfig(Section):
     languages: bool = False  # a side is of the other language (`swapped` if both): needs the extra `langid`
 
 
+class DuplicatesConfig(Section):
+    """Training pairs that repeat an earlier one, and sides that stand in many pairs."""
+
+    action: Literal["drop", "keep"] = "drop"
+    compare: Literal["text", "normal_form"] = "text"  # normal_form: also copies in other case or punctuation
+    max_partners: int | None = Field(default=None, gt=0, le=_ROWS)
+    """Pairs are dropped as `boilerplate_source` or `boilerplate_target` if that side stands beside more different
+    texts than this: headings, `Read more`, a page that was aligned with many."""
+
+
 class LanguagesConfig(Section):
     """The languages of both sides, as a filter needs them."""
 

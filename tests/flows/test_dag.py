@@ -283,6 +283,7 @@ def test_without_selection_training_takes_all_tokenised_pairs() -> None:
         ("holdout.seed=3", {"holdout-keys", "holdout"}),
         ("clean.straight_quotes=true", {"clean/train", "normalize/dev", "normalize/test", "survey"}),
         ("filter.min_words=2", {"clean/train", "survey"}),
+        ("duplicates.max_partners=5", {"duplicates"}),
         ("sources.lines-en.url=https://example.org/smoke.en", {"download/lines-en"}),
     ],
 )
@@ -307,6 +308,7 @@ def test_every_setting_of_a_section_that_decides_bytes_stands_in_some_recipe() -
         "holdout",
         "clean",
         "filter",
+        "duplicates",
         "leakage",
         "tokenize",
         "select",
