@@ -186,10 +186,14 @@ def run(
     profile: Profile = "demo",
     override: Overrides = [],  # noqa: B006
     store: StoreAt = STORE,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", help="The last stage, with all it needs.", autocompletion=completion.stages),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run the pipeline; what is done already is not done again."""
-    sys.exit(_run(profile, override, store, as_json=as_json))
+    sys.exit(_run(profile, override, store, until=until, as_json=as_json))
 
 
 @app.command()
@@ -481,7 +485,9 @@ def _speak_utf8() -> None:
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")  # names of files may be any bytes
 
 
-def _run(profile: str, overrides: list[str], store: str, *, as_json: bool = False) -> int:
+def _run(
+    profile: str, overrides: list[str], store: str, *, until: str | None = None, as_json: bool = False
+) -> int:
     _check(profile, overrides)
     from rnnsearch.flows.errors import UsageError  # noqa: PLC0415
     from rnnsearch.flows.temporary import temporary_fault  # noqa: PLC0415
@@ -492,7 +498,7 @@ def _run(profile: str, overrides: list[str], store: str, *, as_json: bool = Fals
         os.environ.setdefault(name, value)
     from rnnsearch.flows.command_run import run_profile  # noqa: PLC0415
 
-    return run_profile(profile, overrides, store, as_json=as_json)
+    return run_profile(profile, overrides, store, until=until, as_json=as_json)
 
 
 def _check(profile: str, overrides: list[str]) -> None:

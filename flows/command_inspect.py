@@ -45,8 +45,8 @@ def show_runs(run: str | None, location: str, tag: str | None, untag: str | None
 
 
 def last_finished(store: Store) -> Run:
-    """The newest run that finished. Raises UsageError if there is none."""
-    finished = [run for run in store.runs.list() if run.state == "finished"]
+    """The newest run that finished, of the whole profile. Raises UsageError if there is none."""
+    finished = [run for run in store.runs.list() if run.state == "finished" and "until" not in run.request]
     if not finished:
         raise UsageError(f"no run in {store.location} has finished; `rnnsearch run` makes one")
     return finished[-1]

@@ -18,17 +18,25 @@ from rnnsearch.flows.console import RunConsole, quiet
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.guard import Terminated, guarded
 from rnnsearch.flows.notes import profile_notes
+from rnnsearch.flows.plan import up_to
 from rnnsearch.flows.report.write import write_report
 from rnnsearch.flows.reproduce import Reproduction, ReproductionError, reproduce
 from rnnsearch.flows.settings import load_settings
 from rnnsearch.storage.store import Store
 
 
-def run_profile(profile: str, overrides: Sequence[str], location: str, *, as_json: bool = False) -> int:
-    """Run a profile, say what is going on, and return the exit code: 0, or 1 where a stage failed."""
+def run_profile(
+    profile: str,
+    overrides: Sequence[str],
+    location: str,
+    *,
+    until: str | None = None,
+    as_json: bool = False,
+) -> int:
+    """Run a profile, or up to a stage, say what is going on, and return the exit code: 0, or 1 where a stage failed."""
     settings = load_settings(profile, overrides)  # a mistake in it is said before anything starts
+    stages = build(settings) if until is None else up_to(build(settings), until)
     store = Store.open(location)
-    stages = build(settings)
     log = store.backend.cache / "logs" / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}.log"
     began = time.monotonic()
     with quiet(log) as stream:
@@ -38,7 +46,7 @@ def run_profile(profile: str, overrides: Sequence[str], location: str, *, as_jso
             console.say(settings.about)
         for note in profile_notes(settings):
             console.say(f"note: {note}")
-        again = _same_command(profile, overrides, location)
+        again = _same_command(profile, overrides, location, until)
         last_words = (
             f"the run is gone; what it had finished is kept, and `{again}` goes on from there. Log: {log}"
         )
@@ -50,7 +58,11 @@ def run_profile(profile: str, overrides: Sequence[str], location: str, *, as_jso
                     flow = reproduce.with_options(task_runner=runner)
                     try:
                         done = flow(
-                            profile=profile, overrides=list(overrides), store=location, console=console
+                            profile=profile,
+                            overrides=list(overrides),
+                            store=location,
+                            console=console,
+                            until=until,
                         )
                     except ReproductionError as error:
                         done = error.done
@@ -72,8 +84,9 @@ def run_profile(profile: str, overrides: Sequence[str], location: str, *, as_jso
     return 1 if done.failed else 0
 
 
-def _same_command(profile: str, overrides: Sequence[str], location: str) -> str:
+def _same_command(profile: str, overrides: Sequence[str], location: str, until: str | None) -> str:
     changes = [word for override in overrides for word in ("--set", override)]
+    changes += [] if until is None else ["--until", until]
     return shlex.join(["rnnsearch", "run", "--profile", profile, *changes, "--store", location])
 
 

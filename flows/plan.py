@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.recipe import Outputs, differences, look_up, recipe_of
 from rnnsearch.flows.shapes import Stage
 from rnnsearch.storage.digests import Digest
@@ -30,7 +31,7 @@ def plan(stages: Sequence[Stage], store: Store, asked: str | None = None) -> Ite
     what differs from its nearest earlier recipe already.
     """
     known: dict[str, Outputs] = {}
-    for stage in stages if asked is None else _up_to(stages, asked):
+    for stage in stages if asked is None else up_to(stages, asked):
         missing = [name for name in stage.upstream() if name not in known]
         if missing:
             so_far = _differences_so_far(stage, store, known) if stage.name == asked else ()
@@ -54,8 +55,12 @@ def last_seconds(store: Store, stage: str) -> float | None:
     return history[-1].observations.get("seconds") if history else None
 
 
-def _up_to(stages: Sequence[Stage], asked: str) -> Sequence[Stage]:
-    """A stage and all that it waits for."""
+def up_to(stages: Sequence[Stage], asked: str) -> Sequence[Stage]:
+    """A stage and all that it waits for. Raises UsageError for a stage that is not among them."""
+    if asked not in {stage.name for stage in stages}:
+        raise UsageError(
+            f"the profile has no stage {asked!r}; it has {', '.join(stage.name for stage in stages)}"
+        )
     wanted = {asked}
     for stage in reversed(stages):
         if stage.name in wanted:
