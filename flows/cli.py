@@ -214,6 +214,28 @@ def plan(
 
 
 @app.command()
+def data(
+    stage: Annotated[
+        str | None,
+        typer.Argument(
+            help="Show the pairs that this stage kept and dropped.", autocompletion=completion.stages
+        ),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", help="A run; the last one by default.", autocompletion=completion.runs),
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, max=MANY, help="Pairs of each kind.")] = 5,
+    store: StoreAt = STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Show the text of a run: counts, what was dropped and why, and what a survey found."""
+    from rnnsearch.flows.command_data import show_data  # noqa: PLC0415
+
+    show_data(stage, run, rows, store, as_json=as_json)
+
+
+@app.command()
 def runs(
     run: Annotated[
         str | None, typer.Argument(help="One run, stage by stage.", autocompletion=completion.runs)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "init": "profile text languages title json",
+    "data": "stage run rows store json",
     "run": "profile set store until json",
     "plan": "stage profile set store json",
     "runs": "run store tag untag json",
