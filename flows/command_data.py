@@ -41,15 +41,15 @@ def show_data(stage: str | None, run: str | None, rows: int, location: str, *, a
         raise UsageError(
             f"run {view.run.id} has not done {stage!r}; stages with text: {', '.join(_with_text(view))}"
         )
-    found = {"stage": stage, "kept": _kept(view, stage, rows), "dropped": _dropped(view, stage, rows)}
-    if not found["kept"] and not found["dropped"]:
+    kept, dropped = _kept(view, stage, rows), _dropped(view, stage, rows)
+    if not kept and not dropped:
         raise UsageError(f"{stage} makes no pairs; stages with text: {', '.join(_with_text(view))}")
     if as_json:
-        emit(found)
+        emit({"stage": stage, "kept": kept, "dropped": dropped})
         return
     console = output_console()
-    _print_pairs(console, f"{stage} kept", found["kept"])
-    for group in found["dropped"]:
+    _print_pairs(console, f"{stage} kept", kept)
+    for group in dropped:
         _print_pairs(console, f"{stage} dropped {group['pairs']:,} as {group['reason']}", group["examples"])
 
 
