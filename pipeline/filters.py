@@ -19,13 +19,18 @@ from rnnsearch.pipeline.config import FilterConfig, LanguagesConfig
 from rnnsearch.pipeline.languages import moses_language, script
 from rnnsearch.pipeline.normal_form import letters
 from rnnsearch.pipeline.repairs import ENTITY, repair_mojibake
-from rnnsearch.pipeline.schemas import words
 from rnnsearch.pipeline.sieve import Mask, column
 from rnnsearch.pipeline.slip import slipped_rows
 
 FloatArray = npt.NDArray[np.float64]
 
 HTML = rf"</?[A-Za-z][^<>]*>|{ENTITY}"
+# A byte that begins a character in UTF-8 and one that goes on with it, read as cp1252 or Latin-1; or any character of
+# another script, whose encodings have other signs. Most text has neither and need not be looked at closely.
+_SUSPECT = (
+    "[\u00c2-\u00f4][\u0080-\u00bf\u0152\u0153\u0160\u0161\u0178\u017d\u017e\u0192\u02c6\u02dc\u2013\u2014\u2018-\u201e"
+    "\u2020-\u2022\u2026\u2030\u2039\u203a\u20ac\u2122]|[\u00c2\u00c3] |[^\u0000-\u024f\u2000-\u21ff]"
+)
 _PHRASE = 4  # words of the longest phrase whose repetition is looked for
 _FEWEST_LETTERS = 8  # in all, for a script or a language to be judged by
 _SCRIPTS = {
@@ -55,7 +60,7 @@ def apply_filters(rows: pa.Table, config: FilterConfig, languages: LanguagesConf
 def _masks(
     rows: pa.Table, source: pa.Array, target: pa.Array, config: FilterConfig, languages: LanguagesConfig
 ) -> Iterator[tuple[str, Mask]]:
-    counted = [_counts(side, r"[^ ]+") for side in (source, target)]
+    counted = [_words(side) for side in (source, target)]
     lengths = [pc.utf8_length(side).to_numpy() for side in (source, target)]
     if config.min_words is not None:
         yield "too_few_words", np.minimum(*counted) < config.min_words
@@ -73,7 +78,7 @@ def _masks(
     if config.identical:
         yield "identical", _mask(pc.equal(letters(source), letters(target)))
     if config.min_letters is not None:
-        shares = [_share(_counts(side, r"[\p{L}\p{M}]"), _counts(side, "[^ ]")) for side in (source, target)]
+        shares = [_share(_letters(side), _characters(side)) for side in (source, target)]
         yield "few_letters", np.minimum(*shares) < config.min_letters
     if config.min_script is not None:
         shares = [_script_share(source, languages.source), _script_share(target, languages.target)]
@@ -84,7 +89,7 @@ def _masks(
         most = config.max_repeats
         yield (
             "repeated",
-            _either(lambda side: _per_row(side, lambda text: repeats(text) > most), source, target),
+            _either(lambda side: repeated_phrases(side, most), source, target),
         )
     if config.html:
         yield "html", _either(lambda side: pc.match_substring_regex(side, HTML), source, target)
@@ -112,20 +117,23 @@ def digit_similarity(source: pa.Array, target: pa.Array) -> FloatArray:
     return found
 
 
-def repeats(text: str) -> int:
-    """How often a phrase of up to 4 words stands on end, at the most: 1 where none is said twice."""
-    tokens, most = words(text), 1
-    for size in range(1, min(_PHRASE, len(tokens) // 2) + 1):
-        run = 0
-        for before, after in zip(tokens, tokens[size:], strict=False):
-            run = run + 1 if before == after else 0
-            most = max(most, run // size + 1)
-    return most
+def repeated_phrases(texts: pa.Array, most: int) -> pa.Array:
+    """Which texts say a phrase of up to 4 words more than `most` times on end."""
+    lists = pc.split_pattern(texts, " ")
+    sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
+    owner = np.repeat(np.arange(len(texts)), sizes)
+    word = np.asarray(lists.flatten().dictionary_encode().indices.to_numpy(), np.int64)
+    found = np.zeros(len(texts), np.bool_)
+    for size in range(1, _PHRASE + 1):
+        again = (word[size:] == word[:-size]) & (owner[size:] == owner[:-size])
+        total, run = np.concatenate([[0], np.cumsum(again)]), size * most
+        found[owner[np.flatnonzero(total[run:] - total[:-run] == run)]] = True
+    return pa.array(found)
 
 
 def is_mojibake(texts: pa.Array) -> pa.Array:
     """Which texts ftfy would repair: UTF-8 that was read as another encoding, and not cp1252's controls alone."""
-    odd = pc.match_substring_regex(texts, "[^\x00-\x7f]")
+    odd = pc.match_substring_regex(texts, _SUSPECT)
     plain = [fix_c1_controls(text) for text in texts.filter(odd).to_pylist()]
     bad = [repair_mojibake(text) != text for text in plain]
     return pc.replace_with_mask(pa.repeat(False, len(texts)), odd, pa.array(bad, pa.bool_()))
@@ -137,7 +145,7 @@ def identify(source: pa.Array, target: pa.Array, languages: LanguagesConfig) -> 
     named = _identifier(ours, theirs)
     found = []
     for side in (source, target):
-        judged = _counts(side, r"\p{L}") >= _FEWEST_LETTERS
+        judged = _letters(side, "") >= _FEWEST_LETTERS
         found.append(
             [named(text) if long else "" for text, long in zip(side.to_pylist(), judged, strict=True)]
         )
@@ -161,13 +169,29 @@ def _script_share(texts: pa.Array, language: str) -> FloatArray:
     pattern = _SCRIPTS.get(script(language))
     if pattern is None:
         return np.ones(len(texts))
-    every = _counts(texts, r"\p{L}")
-    shares = _share(_counts(pc.replace_substring_regex(texts, r"\P{L}+", ""), f"[{pattern}]"), every)
+    every = pc.replace_substring_regex(texts, r"\P{L}+", "")
+    mine = pc.replace_substring_regex(every, f"[^{pattern}]+", "")
+    every, mine = (np.asarray(pc.utf8_length(some).to_numpy(), np.int64) for some in (every, mine))
+    shares = _share(mine, every)
     return np.where(every < _FEWEST_LETTERS, 1.0, shares)
 
 
-def _counts(texts: pa.Array, pattern: str) -> npt.NDArray[np.int64]:
-    return np.asarray(pc.count_substring_regex(texts, pattern).to_numpy(), np.int64)
+def _words(texts: pa.Array) -> npt.NDArray[np.int64]:
+    """What stands between spaces; clean text has one between two words and none outside."""
+    spaces = np.asarray(pc.count_substring(texts, " ").to_numpy(), np.int64)
+    return np.where(_mask(pc.equal(texts, "")), 0, spaces + 1)
+
+
+def _letters(texts: pa.Array, also: str = r"\p{M}") -> npt.NDArray[np.int64]:
+    """Letters, and what `also` names."""
+    kept = pc.replace_substring_regex(texts, rf"[^\p{{L}}{also}]+", "")
+    return np.asarray(pc.utf8_length(kept).to_numpy(), np.int64)
+
+
+def _characters(texts: pa.Array) -> npt.NDArray[np.int64]:
+    """All but spaces."""
+    lengths, spaces = pc.utf8_length(texts), pc.count_substring(texts, " ")
+    return np.asarray(pc.subtract(lengths, spaces).to_numpy(), np.int64)
 
 
 def _ratio(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> FloatArray:
@@ -182,10 +206,6 @@ def _share(part: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> FloatAr
 
 def _either(test: Callable[[pa.Array], pa.Array], source: pa.Array, target: pa.Array) -> Mask:
     return _mask(test(source)) | _mask(test(target))
-
-
-def _per_row(texts: pa.Array, test: Callable[[str], bool]) -> pa.Array:
-    return pa.array([test(text) for text in texts.to_pylist()], pa.bool_())
 
 
 def _mask(found: pa.Array) -> Mask:

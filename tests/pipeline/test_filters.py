@@ -1,7 +1,11 @@
+import random
+
+import pyarrow as pa
 import pytest
 
 from rnnsearch.pipeline.config import FilterConfig, LanguagesConfig
-from rnnsearch.pipeline.filters import apply_filters, repeats
+from rnnsearch.pipeline.filters import apply_filters, is_mojibake, repeated_phrases
+from rnnsearch.pipeline.repairs import repair_mojibake
 
 EN_FR = LanguagesConfig(source="en", target="fr")
 
@@ -62,12 +66,34 @@ def test_every_filter_takes_an_empty_shard(make_pairs) -> None:
     assert not any(mask.size for mask in masks.values())
 
 
-@pytest.mark.parametrize(
-    ("text", "most"),
-    [("", 1), ("a", 1), ("a b", 1), ("a a b", 2), ("x a b a b a b y", 3), ("a b c d e a b c d e", 1)],
-)
-def test_repeats_are_counted_of_phrases_of_up_to_four_words(text: str, most: int) -> None:
-    assert repeats(text) == most
+def repeats(text: str) -> int:
+    """How often a phrase of up to 4 words stands on end, at the most, counted by hand."""
+    tokens = text.split(" ")
+    return max(
+        count
+        for size in range(1, 5)
+        for start in range(len(tokens))
+        for count in range(1, (len(tokens) - start) // size + 1)
+        if tokens[start : start + size * count] == tokens[start : start + size] * count
+    )
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_repeats_are_those_of_counting_by_hand(most: int) -> None:
+    draw = random.Random(most)
+    texts = [" ".join(draw.choice("ab") for _ in range(draw.randint(1, 9))) for _ in range(300)]
+    texts += ["a b c d a b c d a b c d a b c d", "a", "a b c d e a b c d e"]
+    assert repeated_phrases(pa.array(texts), most).to_pylist() == [repeats(text) > most for text in texts]
+    assert repeated_phrases(pa.array([], pa.string()), most).to_pylist() == []
+    assert repeated_phrases(pa.array(["", ""]), most).to_pylist() == [False, False]
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "cp1251"])
+def test_no_mojibake_is_passed_over_that_ftfy_would_repair(encoding: str) -> None:
+    texts = ["l’été à Noël, «où» ?", "naïve cœur ça", "привет мир", "Ελλάδα", "déjà vu à la"]
+    broken = [text.encode().decode(encoding, "replace") for text in texts]
+    assert is_mojibake(pa.array(broken)).to_pylist() == [repair_mojibake(text) != text for text in broken]
+    assert is_mojibake(pa.array(texts)).to_pylist() == [False] * len(texts)
 
 
 def test_a_language_in_a_script_that_is_not_known_is_not_judged(make_pairs) -> None:
