@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.settings import Settings
 from rnnsearch.flows.translator import TextConfig, Translator
@@ -41,7 +43,13 @@ class TrainedSystem:
 
 def choose_system(store: Store, run: Run, name: str | None) -> TrainedSystem:
     """The system of this name, or the one of the highest BLEU. Raises UsageError if the run has none."""
-    settings = Settings.model_validate(run.request["settings"])
+    try:
+        settings = Settings.model_validate(run.request["settings"])
+    except ValidationError as error:
+        raise UsageError(
+            f"the settings of run {run.id} are not those of this version ({error.errors()[0]['msg']}); use the "
+            "version that made it, or run its profile again"
+        ) from error
     used = {use.stage: store.ledger.attempt(use.key, use.attempt, use.stage) for use in run.uses}
     systems = dict(_systems(store, run.id, settings, used))
     if not systems:
