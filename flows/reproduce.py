@@ -11,6 +11,7 @@ from prefect.futures import PrefectFuture
 from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.console import RunConsole
 from rnnsearch.flows.dag import build
+from rnnsearch.flows.plan import last_seconds
 from rnnsearch.flows.recipe import freeze_code
 from rnnsearch.flows.settings import Settings, load_settings
 from rnnsearch.flows.shapes import Stage
@@ -75,6 +76,10 @@ def run_stages(
             "settings": settings.model_dump(mode="json"),
             "stages": [stage.name for stage in stages],
         }
+    )
+    seconds = {stage.name: last_seconds(store, stage.name) for stage in stages}
+    console.expect(
+        [stage.name for stage in stages], {name: each for name, each in seconds.items() if each is not None}
     )
     session = Session(
         store=store,

@@ -1,6 +1,5 @@
 """The systems of a run as something that translates: which is best, and its model, shortlists and rules of text."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -8,6 +7,7 @@ from pydantic import ValidationError
 
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.settings import Settings
+from rnnsearch.flows.summary import bleu_of
 from rnnsearch.flows.translator import TextConfig, Translator
 from rnnsearch.storage.ledger import Attempt
 from rnnsearch.storage.runs import Run
@@ -69,12 +69,6 @@ def _systems(
     for name in settings.systems:
         training, evaluation = used.get(f"train/{name}"), used.get(f"evaluate/{name}")
         if training is not None and shortlist is not None:
-            bleu = None if evaluation is None else _bleu(store, evaluation)
+            bleu = None if evaluation is None else bleu_of(store, evaluation)
             found[name] = TrainedSystem(run, name, settings, training, shortlist, evaluation, bleu)
     return found
-
-
-def _bleu(store: Store, evaluation: Attempt) -> float:
-    (file,) = store.read_artifact(evaluation.outputs["scores"]).files
-    scores = json.loads(store.get_bytes(file.digest))
-    return float(scores["subsets"]["all"]["bleu"]["score"])
