@@ -1,6 +1,7 @@
 """The command line. Prose goes to standard error, results to standard output.
 
-The commands import what they need when they are called (DESIGN 3): `plan` must not wait for torch, Prefect or Ray.
+The commands import what they need when they are called: `plan` must not wait for torch, Prefect or Ray
+(architecture 3).
 """
 
 import contextlib

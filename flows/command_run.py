@@ -18,6 +18,7 @@ from rnnsearch.flows.command_plan import counted
 from rnnsearch.flows.console import RunConsole, quiet
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.guard import Terminated, guarded
+from rnnsearch.flows.notes import profile_notes
 from rnnsearch.flows.report.write import write_report
 from rnnsearch.flows.reproduce import Reproduction, ReproductionError, reproduce
 from rnnsearch.flows.settings import load_settings
@@ -36,6 +37,8 @@ def run_profile(profile: str, overrides: Sequence[str], location: str, *, as_jso
         console.say(f"{settings.title}: {len(stages)} stages, store {store.location}")
         if settings.about:
             console.say(settings.about)
+        for note in profile_notes(settings):
+            console.say(f"note: {note}")
         again = _same_command(profile, overrides, location)
         last_words = (
             f"the run is gone; what it had finished is kept, and `{again}` goes on from there. Log: {log}"

@@ -190,6 +190,8 @@ class Settings(Section):
             known(source, self.sources, f"alignment.{key}")
         if BACKWARD in (*self.systems, *self.external):
             raise ValueError(f"the name {BACKWARD!r} is that of the other direction; give the system another")
+        for corpus in self.tokenize.pretokenized_corpora:
+            known(corpus, self.corpora, "tokenize.pretokenized_corpora")
         for system in self.sweep.systems if self.sweep else ():
             known(system, self.systems, "sweep.systems")
         for system, chosen in self.systems.items():

@@ -41,8 +41,8 @@ class NetworkConfig(Section):
     """RNNsearch, its baseline RNNencdec, or dot attention (`luong`). Defaults are the paper's (App. A.2.3)."""
 
     kind: Literal["rnnsearch", "rnnencdec", "luong"] = "rnnsearch"
-    decoder_order: Literal["appendix", "main", "groundhog"] = "appendix"  # PAPER 1.2
-    biases: Literal["all", "groundhog"] = "all"  # PAPER 1.3
+    decoder_order: Literal["appendix", "main", "groundhog"] = "appendix"  # protocol 1.2
+    biases: Literal["all", "groundhog"] = "all"  # protocol 1.3
     units: int = Field(default=1000, gt=0, le=_WIDEST)  # n: encoder (each direction) and decoder
     embedding: int = Field(default=620, gt=0, le=_WIDEST)  # m
     alignment_units: int = Field(default=1000, gt=0, le=_WIDEST)  # n'
@@ -57,7 +57,7 @@ class TrainConfig(Section):
     updates: int = Field(default=1000, gt=0, lt=10**9)  # checkpoints are named with nine digits
     batch: int = Field(default=80, gt=0, le=1_000_000)  # sentences in a global batch; Sec. 4.2
     window_batches: int = Field(default=20, gt=0, le=1_000_000)  # 1,600 pairs sorted by length; App. B.2
-    reduction: Literal["mean_per_sentence", "sum"] = "mean_per_sentence"  # PAPER 2
+    reduction: Literal["mean_per_sentence", "sum"] = "mean_per_sentence"  # protocol 2
     optimizer: Literal["adadelta", "adam"] = "adadelta"
     learning_rate: float = Field(default=1.0, gt=0, le=1_000)  # of Adam; Adadelta has 1
     decay: Literal["none", "linear"] = "none"  # of Adam's rate: to 0 at the last update
@@ -87,7 +87,7 @@ class TrainConfig(Section):
 
 
 class SearchConfig(Section):
-    """Beam search (PAPER 4). The defaults are a plain beam; `GROUNDHOG` is the released code's."""
+    """Beam search (protocol 4). The defaults are a plain beam; `GROUNDHOG` is the released code's."""
 
     beam: int = Field(default=12, gt=0, le=10_000)
     width: Literal["constant", "narrowing"] = "constant"

@@ -1,9 +1,11 @@
-"""What can be set about text: one frozen section a stage. Imports pydantic only."""
+"""What can be set about text: one frozen section a stage. Light: `plan` reads it."""
 
 import re
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from rnnsearch.pipeline.languages import resolve
 
 _MOST = 2**63 - 1  # of a signed integer of 64 bits, as Parquet, NumPy and PyTorch have it
 _WORDS = 2**31 - 3  # of a shortlist: ids are of 32 bits, and two are special
@@ -132,10 +134,16 @@ class CleanConfig(Section):
 
 
 class LeakageConfig(Section):
-    """What happens when a dev or test sentence stands in training: drop the pair, only count it, or stop."""
+    """What happens when a dev or test sentence stands in training, or a test sentence in dev.
+
+    `drop` the pair, only `report` it, or `stop`.
+    """
 
     action: Literal["drop", "report", "stop"] = "drop"
     minimum_words: int = Field(default=4, gt=0)  # shorter ones ("Amen.") stand everywhere: no leak
+    near_copy_words: int = Field(default=8, ge=0)
+    """Training sentences of at least so many words that differ from a test sentence in one are counted in the report
+    as near copies; they are never dropped. 0: not looked for."""
 
 
 class TokenizeConfig(Section):
@@ -143,12 +151,22 @@ class TokenizeConfig(Section):
 
     source_language: str = "en"
     target_language: str = "fr"
-    escape: bool = False  # PAPER 3.3: the paper's data was escaped (&apos;)
+    escape: bool = False  # protocol 3.3: the paper's data was escaped (&apos;)
     pretokenized: bool = False  # the text is tokenised already: only spaces are normalised
+    pretokenized_corpora: tuple[str, ...] = ()  # the same for the text of these corpora only
+
+    @field_validator("source_language", "target_language")
+    @classmethod
+    def _is_a_language(cls, code: str) -> str:
+        return resolve(code)
+
+    def given(self, corpus: str) -> bool:
+        """Whether the text of this corpus is tokens already."""
+        return self.pretokenized or corpus in self.pretokenized_corpora
 
 
 class LanguageModelConfig(Section):
-    """Interpolated modified Kneser-Ney for the selection (PAPER 3.2)."""
+    """Interpolated modified Kneser-Ney for the selection (protocol 3.2)."""
 
     order: int = Field(default=4, ge=2, le=6)  # KenLM's bounds
     minimum_count: int = Field(default=2, ge=1)  # in-domain words seen at least so often are the vocabulary

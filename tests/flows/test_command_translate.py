@@ -28,7 +28,7 @@ from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.store import Store
 
-SOURCE = ["the", "a", "cat", "dog", "sees", "."]  # other sizes on either side (PAPER trap 44)
+SOURCE = ["the", "a", "cat", "dog", "sees", "."]  # other sizes on either side (protocol trap 44)
 TARGET = ["le", "un", "chat", "chien", "voit", ".", "dort", "mange", "là"]
 PROGRAM = Path(sys.executable).with_name("rnnsearch")
 

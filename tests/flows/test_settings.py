@@ -433,7 +433,7 @@ def test_a_bad_override_of_one_section_names_the_section() -> None:
 def test_a_preset_of_the_search_stands_for_its_settings_and_single_keys_change_them() -> None:
     released = load_settings("wmt14").search
     assert released == GROUNDHOG
-    assert (released.beam, released.width, released.normalize) == (10, "narrowing", False)  # PAPER 4
+    assert (released.beam, released.width, released.normalize) == (10, "narrowing", False)  # protocol 4
     assert (released.min_length_ratio, released.max_length_ratio) == (0.5, 3.0)
     assert (released.keep_unfinished, released.retry_unknown, released.retry_beam) == (False, True, 500)
     assert load_settings("wmt14", ["search.beam=4"]).search == GROUNDHOG.model_copy(update={"beam": 4})

@@ -151,7 +151,7 @@ def test_shortlists_of_another_training_are_refused(model: Path) -> None:
 
 
 def test_a_forbidden_unknown_word_comes_back_only_counted(tmp_path: Path) -> None:
-    # PAPER trap 38: p([UNK]) is nearly 1.
+    # protocol trap 38: p([UNK]) is nearly 1.
     def only_unknown(network: Network) -> None:
         # The first word can only be [UNK], and then the sentence ends.
         network.readout.b_out.fill_(-math.inf)
@@ -209,7 +209,7 @@ def texts(translations: Iterator[Translation]) -> list[str]:
 
 
 def test_every_line_has_one_translation_in_order_the_empty_one_included(translator: Translator) -> None:
-    # PAPER trap 39.
+    # protocol trap 39.
     config = SearchConfig(beam=3, precision="float64")
     found = list(translator.translate(LINES, config))
     assert [one.line for one in found] == LINES
