@@ -11,6 +11,7 @@ from rnnsearch.flows.job import Files, Finished, Job
 from rnnsearch.flows.shards import section, shard_name, stored, whole_table
 from rnnsearch.flows.sources.config import SourceConfig
 from rnnsearch.flows.sources.fetch import fetch
+from rnnsearch.flows.steps import Step
 from rnnsearch.pipeline.config import EncodeConfig, Format, IngestConfig, LanguageModelConfig
 from rnnsearch.pipeline.formats.reader import read_pairs
 from rnnsearch.pipeline.order import bucket_count, ordered
@@ -21,7 +22,7 @@ _ORDER_ROW_GROUP = 1_600  # rows that are read at once: the paper's window (App.
 _BUCKETS_AT_ONCE = 64  # in one pass over the encoded shards: 1.6 million examples, about 1 GB
 
 
-def download(job: Job, progress: Callable[[str], None]) -> Finished:
+def download(job: Job, progress: Callable[[Step], None]) -> Finished:
     """Fetch one source; what an interrupted download has on disk is kept and continued."""
     source = SourceConfig.model_validate(job.config["source"])
     workdir = job.workdir()
@@ -31,7 +32,7 @@ def download(job: Job, progress: Callable[[str], None]) -> Finished:
 
     def show(done: int, total: int | None) -> None:
         of = f" of {total / 1e6:.1f}" if total else ""
-        progress(f"{done / 1e6:.1f}{of} MB")
+        progress(Step(f"{done / 1e6:.1f}{of} MB", done, total or 0))
 
     fetched = fetch(source, workdir, show)
     blob = job.store.put_file(fetched.path)

@@ -180,8 +180,7 @@ def test_every_package_of_others_that_a_stages_code_uses_is_declared_or_decides_
         module, _, symbol = part.partition(":")
         if module != "file":
             used.update(_distributions(module, symbol))
-    # They check settings, and draw curves beside the artifacts.
-    harmless = {"pydantic", "langcodes", "tensorboard"}
+    harmless = {"pydantic", "langcodes"}  # they check settings
     if stage.kind in ("translate", "align", "sweep"):
         harmless.add("safetensors")  # it only reads
     assert used - set(stage.libraries) <= harmless
