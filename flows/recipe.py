@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.shapes import Stage
+from rnnsearch.flows.sources.known import content_of
 from rnnsearch.storage.code import CodeDigest, code_digest
-from rnnsearch.storage.digests import Digest, hash_file
+from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.ledger import Attempt
 from rnnsearch.storage.recipes import Recipe, compare_code, compare_recipes, nearest_recipe
 from rnnsearch.storage.store import Store
@@ -42,11 +43,11 @@ def recipe_of(stage: Stage, upstream: Mapping[str, Outputs]) -> Recipe:
 
 
 def _content(stage: Stage) -> Mapping[str, Digest]:
-    """The digest of a file outside the store, read now: its size and dates may be what they were."""
+    """The digest of a file outside the store. The stage checks it against the bytes that it stores."""
     if stage.local is None:
         return {}
     try:
-        return {"content": hash_file(stage.local)}
+        return {"content": content_of(stage.local)}
     except OSError as error:
         raise UsageError(
             f"{stage.name}: {stage.local} cannot be read ({error.strerror}); see the source's url"

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from rnnsearch.flows.sources.config import SourceConfig
+from rnnsearch.flows.sources.secrets import redacted
 from rnnsearch.model.config import GROUNDHOG, NetworkConfig, SearchConfig, TrainConfig
 from rnnsearch.pipeline.config import (
     CleanConfig,
@@ -40,6 +41,10 @@ S = TypeVar("S", bound=BaseModel)
 
 class SettingsError(ValueError):
     """A profile or an override that cannot be used; the message says which key and what would do."""
+
+    def __init__(self, message: str) -> None:
+        """Keep the message without the secrets of addresses that it quotes."""
+        super().__init__(redacted(message))
 
 
 class Section(BaseModel):

@@ -174,6 +174,8 @@ def _run(
         inputs=recipe.inputs,
         config=recipe.config,
         placement=session.placement,
+        code=recipe.code,
+        unkeyed=stage.unkeyed,
     )
     if work.on_cluster:
         made = session.cluster.run(work.function, job)
