@@ -6,12 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rnnsearch.flows.job import Finished, Job
+from rnnsearch.flows.shapes import Stage
 from rnnsearch.flows.sources.checks import SourceError
 from rnnsearch.flows.sources.config import SourceConfig
 from rnnsearch.flows.sources.fetch import fetch
 from rnnsearch.flows.sources.known import forget
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.digests import Digest
+from rnnsearch.storage.recipes import Recipe
+from rnnsearch.storage.store import Store
 
 
 def download(job: Job, progress: Callable[[str], None]) -> Finished:
@@ -61,12 +64,25 @@ def as_file(digest: Digest, size: int) -> FileEntry:
     return FileEntry("file", digest, size, None)
 
 
+def doubt_downloads(store: Store, stage: Stage, recipe: Recipe, why: str) -> None:
+    """Let the unpinned downloads that a failed stage read be asked for again at the next run."""
+    for name, ref in stage.inputs():
+        if not ref.stage.startswith("download/"):
+            continue
+        for attempt in store.ledger.history(ref.stage):
+            pinned = "url" not in attempt.recipe.config or attempt.recipe.config.get("md5") is not None
+            same = attempt.outputs.get(ref.output) == recipe.inputs[name]
+            if same and not pinned and attempt.withdrawn is None:
+                store.ledger.withdraw_doubted(attempt, f"{stage.name}: {why}")
+
+
 def _earlier(job: Job, content: str) -> Finished | None:
     """What an earlier attempt of the same member of the same bytes stored, under whatever key."""
     for attempt in reversed(job.store.ledger.history(job.stage)):
         seen, config = attempt.observations, attempt.recipe.config
         same = seen.get("sha256") == content and config.get("member") == job.config.get("member")
-        if not same or attempt.withdrawn is not None or attempt.recipe.code != job.code:
+        usable = attempt.withdrawn in (None, "doubted")  # the digest says that these are the bytes
+        if not same or not usable or attempt.recipe.code != job.code:
             continue
         if all(job.store.keep(digest) for digest in attempt.outputs.values()):
             files = {name: job.store.read_artifact(digest).files for name, digest in attempt.outputs.items()}

@@ -96,9 +96,8 @@ def look_up(store: Store, recipe: Recipe, roots: tuple[str, ...], *, keep: bool 
     `keep` makes gc leave the outputs alone as long as this process lives.
     """
     usable = store.keep if keep else store.intact
-    standing = [
-        each for each in store.ledger.attempts(recipe.key, recipe.stage) if each.withdrawn != "undone"
-    ]
+    known = store.ledger.attempts(recipe.key, recipe.stage)
+    standing = [each for each in known if each.withdrawn not in ("undone", "doubted")]
     for attempt in reversed(standing):
         if all(usable(digest) for digest in attempt.outputs.values()):
             return Finding(attempt, ())
@@ -108,6 +107,8 @@ def look_up(store: Store, recipe: Recipe, roots: tuple[str, ...], *, keep: bool 
             return Finding(None, ("gc removed its output",))
         hurt = [name for name, digest in last.outputs.items() if not store.intact(digest)]
         return Finding(None, tuple(f"output {name} is missing or damaged" for name in hurt))
+    if any(each.withdrawn == "doubted" for each in known):
+        return Finding(None, ("what it gave could not be read; it is asked for again",))
     return Finding(None, differences(store, recipe, roots))
 
 
