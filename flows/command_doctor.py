@@ -18,6 +18,8 @@ from rich.text import Text
 from rnnsearch.flows.cli import emit
 from rnnsearch.flows.cluster import Cluster, ClusterError
 from rnnsearch.flows.command_plan import counted, output_console
+from rnnsearch.flows.cpus import usable_cpus
+from rnnsearch.flows.temporary import temporary_fault
 from rnnsearch.model.kernels.build import BuildError, load
 from rnnsearch.storage.errors import StoreError, explained
 from rnnsearch.storage.store import Store
@@ -67,9 +69,20 @@ def show_findings(location: str, as_json: bool) -> None:
 def _machine() -> Finding:
     memory = psutil.virtual_memory().total / 2**30
     python = sys.version.partition(" ")[0]
+    cpus = usable_cpus()
+    limit = f" of {os.cpu_count()} may be used, by {cpus.limit}" if cpus.limit else ""
     return Finding(
-        "machine", "good", f"Python {python}, {os.cpu_count()} processors, {memory:.0f} GiB of memory"
+        "machine",
+        "good",
+        f"Python {python}, {counted(cpus.usable, 'CPU')}{limit}, {memory:.0f} GiB of memory",
     )
+
+
+def _temporary() -> Finding:
+    if (fault := temporary_fault()) is not None:
+        found, _, remedy = fault.rpartition("; ")
+        return Finding("temporary", "bad", found, remedy)
+    return Finding("temporary", "good", "Ray can work in the folder for temporary files")
 
 
 def _kernels() -> Finding:
@@ -128,6 +141,7 @@ def _room(folder: Path) -> Finding:
 def _ray(location: str) -> Iterator[Finding]:
     cluster = Cluster()
     if cluster.address is None:
+        yield _temporary()
         yield Finding("Ray", "good", "RAY_ADDRESS is not set: a run starts one here, and ends it")
         return
     try:

@@ -13,6 +13,7 @@ from rich.tree import Tree
 from rnnsearch.flows.cli import emit
 from rnnsearch.flows.command_plan import duration, output_console
 from rnnsearch.flows.errors import UsageError
+from rnnsearch.flows.places import check_folder
 from rnnsearch.storage.ledger import Attempt
 from rnnsearch.storage.lineage import (
     Branch,
@@ -51,14 +52,19 @@ def last_finished(store: Store) -> Run:
     return finished[-1]
 
 
-def draw_report(run: str | None, location: str, to: Path | None) -> None:
+def draw_report(run: str | None, location: str, to: Path | None, *, as_json: bool = False) -> None:
     """Draw the report of a run and print where it is."""
+    if to is not None:
+        check_folder(to)
     store = Store.open(location, create=False)
     found = last_finished(store) if run is None else store.runs.find(run)
     from rnnsearch.flows.report.write import write_report  # noqa: PLC0415  # matplotlib is slow to import
 
-    folder = to or report_folder(store, found.id)
-    sys.stdout.write(f"{write_report(store, found.id, folder)}\n")
+    page = write_report(store, found.id, to or report_folder(store, found.id))
+    if as_json:
+        emit({"run": found.id, "report": page})
+    else:
+        sys.stdout.write(f"{page}\n")
 
 
 def report_folder(store: Store, run: str) -> Path:

@@ -11,18 +11,20 @@ from typing import Any
 
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from rnnsearch.flows.cli import emit
 from rnnsearch.flows.command_inspect import report_folder
 from rnnsearch.flows.command_plan import counted
 from rnnsearch.flows.console import RunConsole, quiet
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.guard import Terminated, guarded
+from rnnsearch.flows.notes import profile_notes
 from rnnsearch.flows.report.write import write_report
 from rnnsearch.flows.reproduce import Reproduction, ReproductionError, reproduce
 from rnnsearch.flows.settings import load_settings
 from rnnsearch.storage.store import Store
 
 
-def run_profile(profile: str, overrides: Sequence[str], location: str) -> int:
+def run_profile(profile: str, overrides: Sequence[str], location: str, *, as_json: bool = False) -> int:
     """Run a profile, say what is going on, and return the exit code: 0, or 1 where a stage failed."""
     settings = load_settings(profile, overrides)  # a mistake in it is said before anything starts
     store = Store.open(location)
@@ -34,6 +36,8 @@ def run_profile(profile: str, overrides: Sequence[str], location: str) -> int:
         console.say(f"{settings.title}: {len(stages)} stages, store {store.location}")
         if settings.about:
             console.say(settings.about)
+        for note in profile_notes(settings):
+            console.say(f"note: {note}")
         again = _same_command(profile, overrides, location)
         last_words = (
             f"the run is gone; what it had finished is kept, and `{again}` goes on from there. Log: {log}"
@@ -53,15 +57,19 @@ def run_profile(profile: str, overrides: Sequence[str], location: str) -> int:
                 store.close()  # the workers of a cluster of its own are gone by now
                 _tell_end(console, done, log, time.monotonic() - began)
                 if done.failed:
-                    return 1
-                page = write_report(store, done.run, report_folder(store, done.run), figures=False)
+                    page = None
+                else:
+                    page = write_report(store, done.run, report_folder(store, done.run), figures=False)
         except (KeyboardInterrupt, Terminated) as signal:
             console.say(f"stopped; `{again}` goes on from here. Log: {log}")
             return 130 if isinstance(signal, KeyboardInterrupt) else 143
         finally:
             logging.getLogger("prefect").setLevel(logging.CRITICAL)  # its server says good-bye at exit
-    sys.stdout.write(f"report: {page}\n")
-    return 0
+    if as_json:
+        emit({**done._asdict(), "report": page, "log": log, "seconds": round(time.monotonic() - began, 3)})
+    elif page is not None:
+        sys.stdout.write(f"report: {page}\n")
+    return 1 if done.failed else 0
 
 
 def _same_command(profile: str, overrides: Sequence[str], location: str) -> str:

@@ -32,6 +32,15 @@ def _stages(settings: Settings) -> Iterator[Stage]:
         yield from _selection(settings)
         training = Ref("select", "kept")
     yield fold_stage(
+        "overlap",
+        ("overlap",),
+        "overlap",
+        ("find_overlap", "sum_overlap"),
+        sharded={"pairs": (training,)},
+        whole={"sentences": (Ref("leakage/test", "sentences"),)},
+        config=sections(settings.leakage),
+    )
+    yield fold_stage(
         "shortlist",
         ("source", "target", "source_counts", "target_counts"),
         "shortlist",
@@ -101,7 +110,7 @@ def _clean_text(settings: Settings) -> Iterator[Stage]:
         function = "clean_shard" if split == "train" else "normalize_shard"
         yield map_stage(
             f"{'clean' if split == 'train' else 'normalize'}/{split}",
-            ("kept", "dropped"),
+            ("kept", "dropped") if split == "train" else ("kept",),
             f"clean:{function}",
             sharded={"pairs": (Ref("holdout", split),)},
             config=sections(settings.clean),
@@ -118,6 +127,21 @@ def _clean_text(settings: Settings) -> Iterator[Stage]:
         ("evaluation_sentences", "gather_sentences"),
         sharded={"pairs": evaluation},
     )
+    yield fold_stage(
+        "leakage/test",
+        ("sentences",),
+        "leakage",
+        ("evaluation_sentences", "gather_sentences"),
+        sharded={"pairs": (Ref("normalize/test", "kept"),)},
+    )
+    yield map_stage(
+        "gate-dev",
+        ("kept", "dropped"),
+        "leakage:gate_dev",
+        sharded={"pairs": (Ref("normalize/dev", "kept"),)},
+        whole={"sentences": (Ref("leakage/test", "sentences"),)},
+        config=sections(settings.leakage),
+    )
     yield map_stage(
         "gate",
         ("kept", "dropped", "leaks"),
@@ -126,13 +150,17 @@ def _clean_text(settings: Settings) -> Iterator[Stage]:
         whole={"sentences": (Ref("leakage", "sentences"),)},
         config=sections(settings.leakage),
     )
+    sources = {
+        "train": Ref("gate", "kept"),
+        "dev": Ref("gate-dev", "kept"),
+        "test": Ref("normalize/test", "kept"),
+    }
     for split in SPLITS:
-        source = Ref("gate", "kept") if split == "train" else Ref(f"normalize/{split}", "kept")
         yield map_stage(
             f"tokenize/{split}",
             ("pairs",),
             "tokenization:tokenize_shard",
-            sharded={"pairs": (source,)},
+            sharded={"pairs": (sources[split],)},
             config=sections(settings.tokenize),
             libraries=("sacremoses", "regex"),
         )
@@ -319,7 +347,7 @@ def _evaluation(settings: Settings, name: str, *, all_: Ref, no_unk: Ref, search
             "tokens": (Ref("tokenize/test", "pairs"),),
             "raw": (Ref("normalize/test", "kept"),),
         },
-        whole=_shortlists(),
+        whole={**_shortlists(), "overlap": (Ref("overlap", "overlap"),)},
         config={**sections(settings.evaluate, settings.tokenize), **search},
         libraries=("sacrebleu", "sacremoses"),
     )

@@ -1,4 +1,4 @@
-"""A stage as a value, and its three shapes (DESIGN 4). Light: `plan` reads it without torch, Prefect or Ray.
+"""A stage as a value, and its three shapes (architecture 4). Light: `plan` reads it without torch, Prefect or Ray.
 
 A *map* turns each shard of its sharded inputs into one shard of each output. A *fold* makes a partial value of each
 shard and merges them. A *run* is one piece of work with its own resume.

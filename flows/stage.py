@@ -65,7 +65,7 @@ class _Counts:
 def as_task(stage: Stage, session: Session) -> Task[[Mapping[str, Outputs]], Outputs | State[Outputs]]:
     """The Prefect task of a stage. It takes the outputs of the stages before it; a hit ends in state `Cached`.
 
-    The ledger is the only cache: Prefect's own served stale results (DESIGN 4).
+    The ledger is the only cache: Prefect's own served stale results (architecture 4).
     """
 
     @task(name=stage.name, task_run_name=stage.name, cache_policy=NO_CACHE, persist_result=False)

@@ -88,7 +88,7 @@ def _teller(updates: int, progress: Callable[[str], None]) -> Callable[[Mapping[
 
 
 def encode_dev(pairs: pa.Table, source: pa.Table, target: pa.Table) -> pa.Table:
-    """The dev pairs as ids, of whatever length (PAPER 2: dev NLL is on unfiltered sentences)."""
+    """The dev pairs as ids, of whatever length (protocol 2: dev NLL is on unfiltered sentences)."""
     kept = encode_shard(pairs, source, target, EncodeConfig(max_words=_ANY_LENGTH)).kept
     return kept.select(["source", "target"])
 

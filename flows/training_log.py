@@ -140,7 +140,7 @@ class Messenger:
 
     def __init__(self, job: TrainingJob) -> None:
         """Append to what an earlier worker of this epoch has written."""
-        self._messages = job.messages.open("a", buffering=1)
+        self._messages = job.messages.open("a", buffering=1, encoding="utf-8")
         self._events = EventFileWriter(str(job.workdir / "tensorboard"))
         self._last = 0.0
 

@@ -11,7 +11,17 @@ from rnnsearch.flows.align import align_shard
 from rnnsearch.flows.sweep import sweep
 from rnnsearch.flows.train_stage import train
 from rnnsearch.flows.translate import translate_shard
-from rnnsearch.pipeline import clean, duplicates, encode, evaluation, holdout, leakage, selection, shortlist
+from rnnsearch.pipeline import (
+    clean,
+    duplicates,
+    encode,
+    evaluation,
+    holdout,
+    leakage,
+    overlap,
+    selection,
+    shortlist,
+)
 from rnnsearch.pipeline.tokenization import tokenize_shard
 from rnnsearch.pipeline.turn import turn_shard
 
@@ -46,6 +56,7 @@ WORK: Mapping[str, MapWork | FoldWork | RunWork] = {
     "normalize": MapWork(clean.normalize_shard),
     "duplicates": FoldWork(duplicates.pair_hashes, duplicates.find_duplicates),
     "leakage": FoldWork(leakage.evaluation_sentences, leakage.gather_sentences),
+    "gate-dev": MapWork(leakage.gate_dev),
     "gate": MapWork(leakage.gate_shard),
     "tokenize": MapWork(tokenize_shard),
     "selection-vocabulary": FoldWork(selection.in_domain_text, selection.in_domain_vocabulary),
@@ -54,6 +65,7 @@ WORK: Mapping[str, MapWork | FoldWork | RunWork] = {
     "score": MapWork(selection.score_shard),
     "threshold": FoldWork(selection.ranking, selection.choose_rows),
     "select": MapWork(selection.select_shard),
+    "overlap": FoldWork(overlap.find_overlap, overlap.sum_overlap),
     "shortlist": FoldWork(shortlist.count_words, shortlist.choose_words),
     "encode": MapWork(encode.encode_shard),
     "order": RunWork(run_stages.order, on_cluster=True),

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from rnnsearch.model.kernels import Kernels, Precision
 
-CHUNK = 576  # words whose logits exist at the same time: 69 MB in float32 at K = 30,000 (PAPER 6, trap 23)
+CHUNK = 576  # words whose logits exist at the same time: 69 MB in float32 at K = 30,000 (protocol trap 23)
 BLOCK = 96  # words whose logits are made and normalised together: 11.5 MB, which stay in the cache
 
 

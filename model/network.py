@@ -21,7 +21,7 @@ from rnnsearch.model.kernels import Kernels, Precision, kernels_for
 from rnnsearch.model.loss import WordLoss, word_loss
 from rnnsearch.model.readout import Readout
 
-NO_WORD = -1  # y_0: there is no start symbol, the first word is predicted from a zero vector (PAPER 1.2)
+NO_WORD = -1  # y_0: there is no start symbol, the first word is predicted from a zero vector (protocol 1.2)
 
 
 class Scores(NamedTuple):

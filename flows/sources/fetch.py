@@ -128,7 +128,7 @@ def _already_there(source: SourceConfig, target: Path) -> Fetched | None:
     if scheme_of(source.url) == "file" or not target.exists():
         return None
     try:
-        record = json.loads(_record(target).read_text())
+        record = json.loads(_record(target).read_text(encoding="utf-8"))
         if record["origin"] not in (source.url, *source.mirrors) or look(target).sha256 != record["sha256"]:
             return None
         seen = check(target, source)
@@ -141,7 +141,7 @@ def _remember(found: Fetched) -> None:
     """Note the digest beside the file, last: what was learned holds for the next call too."""
     record = _record(found.path)
     fresh = record.with_name(f"{record.name}.part")
-    fresh.write_text(json.dumps({"sha256": found.sha256, "origin": found.origin}))
+    fresh.write_text(json.dumps({"sha256": found.sha256, "origin": found.origin}), encoding="utf-8")
     fresh.replace(record)
 
 

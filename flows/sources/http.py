@@ -92,14 +92,14 @@ class _Part:
 
     def version(self) -> _Version | None:
         try:
-            return _Version(**json.loads(self._record.read_text()))
+            return _Version(**json.loads(self._record.read_text(encoding="utf-8")))
         except (FileNotFoundError, ValueError, TypeError):
             return None  # none, or torn by a kill: the part is not trusted
 
     def begin(self, version: _Version) -> None:
         """Start anew: the old bytes go before the new version is named."""
         self.path.write_bytes(b"")
-        self._record.write_text(json.dumps(asdict(version)))
+        self._record.write_text(json.dumps(asdict(version)), encoding="utf-8")
 
     def drop(self) -> None:
         self.path.unlink(missing_ok=True)

@@ -46,14 +46,21 @@ def load() -> ctypes.CDLL:
 
 
 def _fingerprint() -> str:
-    parts = [_SOURCE.read_text(), *_FLAGS, _compiler(), torch.__version__, platform.machine(), _processor()]
+    parts = [
+        _SOURCE.read_text(encoding="utf-8"),
+        *_FLAGS,
+        _compiler(),
+        torch.__version__,
+        platform.machine(),
+        _processor(),
+    ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
 def _processor() -> str:
     """What the processor can do, as far as the system tells."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
     return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
@@ -70,7 +77,14 @@ def _compile(target: Path) -> None:
         f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-lc10",
     ]  # fmt: skip
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"no compiler ran: {error}; install g++ or set CXX to one") from error
     if done.returncode:

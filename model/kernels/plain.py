@@ -50,7 +50,7 @@ class Attention:
     ) -> None:
         """Write the gradient of the query; add to those of the keys and, sentence by sentence, of v_a.
 
-        The tanh of the forward pass is not kept (PAPER 6, trap 23) but made again. The gradient of the annotations
+        The tanh of the forward pass is not kept (protocol trap 23) but made again. The gradient of the annotations
         is one product over all steps, so it is left to the caller.
         """
         grad_alphas_BS = torch.bmm(self._annotations_BSH, grad_context_BH[..., None]).squeeze(2)

@@ -194,7 +194,9 @@ def peak(name: str, system: str) -> None:
     update = step(system, size)
     for batch in batches(size, 2):
         update(batch)
-    status = Path("/proc/self/status").read_text()  # the peak of getrusage is inherited from the parent
+    status = Path("/proc/self/status").read_text(
+        encoding="utf-8"
+    )  # the peak of getrusage is inherited from the parent
     print(int(status.partition("VmHWM:")[2].split()[0]) // 1024)
 
 

@@ -224,4 +224,4 @@ def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
         with suppress(OSError), urllib.request.urlopen(url, timeout=5):
             return
         time.sleep(0.25)
-    raise RuntimeError(f"no Prefect server came up:\n{log.read_text()[-4000:]}")
+    raise RuntimeError(f"no Prefect server came up:\n{log.read_text(encoding='utf-8')[-4000:]}")

@@ -132,6 +132,15 @@ def test_every_stage_comes_with_what_it_took_the_last_time_whatever_the_recipe(s
     assert planned["select"].seconds == 1.5
 
 
+def test_a_language_that_the_tokeniser_has_no_rules_for_is_said(
+    empty: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_plan(None, "smoke", ["tokenize.target_language=sw"], str(empty.location), False)
+    assert "note: Moses has no rules for Swahili (sw)" in capsys.readouterr().out
+    show_plan(None, "smoke", [], str(empty.location), False)
+    assert "note:" not in capsys.readouterr().out
+
+
 def test_planning_changes_nothing_in_the_store(store: Store, tmp_path: Path) -> None:
     before = _tree(tmp_path / "store")
     _planned(store, "select.budget.pairs=400")

@@ -186,7 +186,7 @@ def test_the_way_of_one_row_through_the_stages_is_told(rnnsearch: "Command", smo
 def test_vocabularies_of_unequal_sizes_go_from_the_shortlists_through_training_to_the_scores(
     smoke: "Smoke",
 ) -> None:
-    # PAPER trap 44.
+    # protocol trap 44.
     store = Store.open(smoke.store)
 
     def made(stage: str, output: str) -> Path:

@@ -45,7 +45,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 
 Made = tuple[Path, "Ran"]
 
-SELECTED = {"select", "shortlist", "encode/20", "order/20"}  # what follows the threshold
+SELECTED = {"overlap", "select", "shortlist", "encode/20", "order/20"}  # what follows the threshold
 
 
 def _blob(store: Store, digest: str) -> Path:
@@ -351,6 +351,7 @@ def test_one_line_changed_in_place_recomputes_one_shard_of_each_map_and_one_part
         "score": (1, 5),
         "threshold": (1, 5),
         "select": (1, 5),
+        "overlap": (1, 5),
         "shortlist": (1, 5),
         "encode/20": (1, 5),
     }
@@ -552,9 +553,7 @@ def test_a_stage_whose_function_refuses_its_text_raises_that_error_and_leaves_no
     lab: "Lab", tmp_path: Path
 ) -> None:
     store = Store.open(tmp_path / "store")
-    with pytest.raises(
-        TextError, match=r"holdout wants 20,040 keys .* of corpus 'lines', which has"
-    ) as refused:
+    with pytest.raises(TextError, match=r"holdout wants 20,040 keys .* of corpus 'lines', where") as refused:
         lab.run(store, "holdout.dev=20_000", until="holdout")
     assert type(refused.value) is TextError
     assert store.ledger.history("holdout-keys") == []

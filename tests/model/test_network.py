@@ -258,7 +258,7 @@ def test_lower_precision_stays_near_float64(
     assert (low - high).norm() < tolerance * high.norm()
 
 
-# ---------------------------------------------------------------------- traps (PAPER 6)
+# ---------------------------------------------------------------------- traps (protocol 6)
 
 
 @pytest.mark.usefixtures("kernels")

@@ -14,7 +14,10 @@ NBSP = "\u00a0"
 @pytest.mark.parametrize(
     ("raw", "clean"),
     [
-        ("a\u2028b\r c\x85d", "a b c d"),  # PAPER trap 25: one line, whatever other systems call a line end
+        (
+            "a\u2028b\r c\x85d",
+            "a b c d",
+        ),  # protocol trap 25: one line, whatever other systems call a line end
         ("a\tb\x0bc\x00d", "a b c d"),
         ("\ufeffThe\u200b cat", "The cat"),  # invisible characters vanish, they part no word
         ("co\u00adopération", "coopération"),
@@ -23,13 +26,13 @@ NBSP = "\u00a0"
         ("\u212b", "Å"),
         ("  a   b  ", "a b"),
         ("a\u3000b\u2003c", "a b c"),
-        (f"10{NBSP}000 euros", f"10{NBSP}000 euros"),  # PAPER trap 26: kept here, decided by the tokeniser
+        (f"10{NBSP}000 euros", f"10{NBSP}000 euros"),  # protocol trap 26: kept here, decided by the tokeniser
         ("10\u202f000", f"10{NBSP}000"),
         (f"Quoi{NBSP}? «{NBSP}Non{NBSP}»", f"Quoi{NBSP}? «{NBSP}Non{NBSP}»"),
         (f"a{NBSP} b{NBSP}{NBSP}c", f"a b{NBSP}c"),  # beside a common space it is one
         (f"{NBSP}a{NBSP}", "a"),
         ("c’est “bon”", "c’est “bon”"),
-        ("a ||| b", "a ||| b"),  # PAPER trap 30: no character joins the sides
+        ("a ||| b", "a ||| b"),  # protocol trap 30: no character joins the sides
         ("</s> UNK [UNK]", "</s> UNK [UNK]"),
         ("\u2066\ufeff\u2069", ""),
         ("ok\ufffd \U0001f600", "ok\ufffd \U0001f600"),
@@ -65,9 +68,12 @@ def test_a_pair_without_text_is_dropped_for_its_first_empty_side(make_pairs) -> 
     ]
 
 
-def test_dev_and_test_are_normalised_as_training_is(make_pairs) -> None:
-    pairs = make_pairs([("a\u2028b", "c"), ("", "d")])
-    assert normalize_shard(pairs, CleanConfig()) == clean_shard(pairs, CleanConfig())
+def test_dev_and_test_are_normalised_as_training_is_and_keep_every_row(make_pairs) -> None:
+    pairs = make_pairs([("a\u2028b", "c"), ("", "d"), ("e", " ")])
+    kept = normalize_shard(pairs, CleanConfig()).kept
+    assert kept.slice(0, 1) == clean_shard(pairs, CleanConfig()).kept
+    assert kept["line"].to_pylist() == [0, 1, 2]
+    assert (kept["source"].to_pylist(), kept["target"].to_pylist()) == (["a b", "", "e"], ["c", "d", ""])
 
 
 def test_an_empty_shard_stays_one(make_pairs) -> None:
