@@ -20,7 +20,9 @@ from rnnsearch.flows.cluster import Cluster, ClusterError
 from rnnsearch.flows.command_plan import counted, output_console
 from rnnsearch.flows.cpus import usable_cpus
 from rnnsearch.flows.temporary import temporary_fault
-from rnnsearch.model.kernels.build import BuildError, load
+from rnnsearch.model.kernels.bfloat16 import WITHOUT_PRODUCTS, KernelsError, products_on
+from rnnsearch.model.kernels.build import BuildError
+from rnnsearch.model.kernels.compiled import CompiledKernels
 from rnnsearch.storage.errors import StoreError, explained
 from rnnsearch.storage.store import Store
 
@@ -46,6 +48,7 @@ def examine(location: str) -> Iterator[Finding]:
     """Look at everything that a run with this store would use."""
     yield _machine()
     yield _kernels()
+    yield _bfloat16()
     yield _gpu()
     yield from _store(location)
     yield from _ray(location)
@@ -87,10 +90,20 @@ def _temporary() -> Finding:
 
 def _kernels() -> Finding:
     try:
-        load()
+        CompiledKernels()
     except BuildError as error:
         return Finding("kernels", "note", f"plain ones, which are slower: {error}")
+    except KernelsError as error:
+        return Finding("kernels", "bad", str(error))
     return Finding("kernels", "good", "compiled for this processor")
+
+
+def _bfloat16() -> Finding:
+    try:
+        native = products_on(torch.device("cpu")) == "native"
+    except KernelsError as error:
+        return Finding("bfloat16", "bad", str(error))
+    return Finding("bfloat16", "good", "the CPU multiplies it" if native else WITHOUT_PRODUCTS)
 
 
 def _gpu() -> Finding:

@@ -14,6 +14,7 @@ from rnnsearch.flows.shards import section, whole_table
 from rnnsearch.flows.train import train_system
 from rnnsearch.flows.training_job import TrainingJob
 from rnnsearch.model.config import NetworkConfig, TrainConfig
+from rnnsearch.model.kernels.bfloat16 import WITHOUT_PRODUCTS
 from rnnsearch.pipeline.config import EncodeConfig
 from rnnsearch.pipeline.encode import encode_shard
 from rnnsearch.pipeline.schemas import SPECIALS
@@ -71,6 +72,8 @@ def _teller(updates: int, progress: Callable[[str], None]) -> Callable[[Mapping[
         nonlocal translated
         if message["event"] == "start" and (message["device"], message["kernels"]) == ("cpu", "plain"):
             progress("plain kernels; where a C++ compiler is found the compiled ones are about twice as fast")
+        if message.get("bfloat16") == "rounded":
+            progress(f"bfloat16: {WITHOUT_PRODUCTS}")
         if message.get("dev_bleu") is not None:
             translated = f", dev BLEU {message['dev_bleu']:.1f}"
         for name, what in (("loss_per_token", "train"), ("dev_loss_per_token", "dev")):
