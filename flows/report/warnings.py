@@ -140,7 +140,10 @@ def _overlapping(overlap: Overlap | None) -> Iterator[str]:
 
 
 def _empty(view: RunView, systems: tuple[System, ...]) -> Iterator[str]:
-    empty = _scores(view, systems).get("empty", {})
+    scores = _scores(view, systems)
+    if scores.get("repeated"):
+        yield f"{scores['repeated']:,} test sentences repeat an earlier one of the test set, source and reference."
+    empty = scores.get("empty", {})
     for side in ("sources", "references"):
         if empty.get(side):
             yield (
