@@ -35,6 +35,7 @@ _DAMAGE = {
     "controls": _Damage(
         0.001, "hold control characters of cp1252: clean.repair_controls reads them", "repair_controls"
     ),
+    "swapped": _Damage(0.001, "seem to have changed their sides: filter.swapped drops such pairs"),
     "identical": _Damage(0.1, "have the same text on both sides: filter.identical drops such pairs"),
     "wrong_script": _Damage(0.05, "have a side in another script than its language's: see filter.min_script"),
 }
