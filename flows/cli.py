@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 import typer
 
@@ -143,14 +143,16 @@ def main() -> None:
     """Run the command line; a user's mistake ends in one message and exit code 2, a failed run in 1."""
     _speak_utf8()
     from rnnsearch.flows.errors import USER_ERRORS  # noqa: PLC0415
+    from rnnsearch.storage.errors import explained  # noqa: PLC0415
 
     try:
         app()
     except USER_ERRORS as error:
-        if verbosity() is Verbosity.VERBOSE:
-            traceback.print_exc()
-        sys.stderr.write(f"rnnsearch: {error}\n")
-        sys.exit(2)
+        _refuse(error)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _refuse(explained(error, f"use {error.filename or 'the disk'}"))
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # typer makes a 1 of it, which is a failed run's
             sys.exit(141)
@@ -495,6 +497,14 @@ def deploy(
     deploy_profile(
         profile, override, store, cron=cron, timezone=timezone, name=name, pool=pool, as_json=as_json
     )
+
+
+def _refuse(error: Exception) -> NoReturn:
+    """Say what went wrong, with a traceback if the user wants to see more."""
+    if verbosity() is Verbosity.VERBOSE:
+        traceback.print_exc()
+    sys.stderr.write(f"rnnsearch: {error}\n")
+    sys.exit(2)
 
 
 def _speak_utf8() -> None:

@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -19,9 +18,11 @@ from rnnsearch.flows.cli import emit
 from rnnsearch.flows.cluster import Cluster, ClusterError
 from rnnsearch.flows.command_plan import counted, output_console
 from rnnsearch.flows.cpus import usable_cpus
+from rnnsearch.flows.errors import UsageError
+from rnnsearch.flows.places import check_new_folder
 from rnnsearch.flows.temporary import temporary_fault
 from rnnsearch.model.kernels.build import BuildError, load
-from rnnsearch.storage.errors import StoreError, explained
+from rnnsearch.storage.errors import StoreError
 from rnnsearch.storage.store import Store
 
 _ROOM = 5 * 10**9  # bytes free, below which a demo's run may fail
@@ -120,13 +121,13 @@ def _store(location: str) -> Iterator[Finding]:
 def _future_store(location: str, error: StoreError) -> Finding:
     """A run makes a store where there is none yet, but not where there is something else."""
     folder = Path(location).expanduser().absolute()
-    if "://" in location or folder.exists():
+    if "://" in location or os.path.lexists(folder):
         return Finding("store", "bad", str(error))
-    parent = next(each for each in folder.parents if each.exists())
     try:
-        tempfile.TemporaryDirectory(dir=parent).cleanup()
-    except OSError as error_:
-        return Finding("store", "bad", str(explained(error_, f"make {folder}")))
+        check_new_folder(folder)
+    except UsageError as fault:
+        found, _, remedy = str(fault).rpartition("; ")
+        return Finding("store", "bad", found, remedy)
     return Finding("store", "good", f"none yet; a run makes {folder}")
 
 

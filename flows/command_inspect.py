@@ -14,6 +14,7 @@ from rnnsearch.flows.cli import emit
 from rnnsearch.flows.command_plan import duration, output_console
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.places import check_folder
+from rnnsearch.flows.summary import Summary, summarize
 from rnnsearch.storage.ledger import Attempt
 from rnnsearch.storage.lineage import (
     Branch,
@@ -34,7 +35,7 @@ def show_runs(run: str | None, location: str, tag: str | None, untag: str | None
     if run is None:
         if tag or untag:
             raise UsageError("a tag belongs to a run: name the run, as `rnnsearch runs` lists it")
-        _print_runs(store.runs.list(), as_json)
+        _print_runs([(each, summarize(store, each)) for each in store.runs.list()], as_json)
         return
     found = store.runs.find(run)
     if tag:
@@ -173,21 +174,25 @@ def _attempt_json(attempt: Attempt) -> dict[str, object]:
     }
 
 
-def _print_runs(runs: tuple[Run, ...], as_json: bool) -> None:
+def _print_runs(runs: Sequence[tuple[Run, Summary]], as_json: bool) -> None:
     if as_json:
-        emit([_run_json(run) for run in runs])
+        emit([{**_run_json(run), **best._asdict()} for run, best in runs])
         return
-    table = Table("run", "profile", "state", "stages", "cached", "took", "tags", box=None, pad_edge=False)
-    for run in runs:
-        hits = sum(use.hit for use in run.uses)
-        took = duration(run.ended - run.started) if run.ended else ""
+    table = Table(box=None, pad_edge=False)
+    for name in ("run", "profile", "state", "stages", "cached", "took", "BLEU", "updates", "tags"):
+        table.add_column(
+            name, justify="right" if name in ("stages", "cached", "took", "BLEU", "updates") else "left"
+        )
+    for run, best in runs:
         table.add_row(
             run.id,
             str(run.request.get("profile", "")),
             run.state,
             str(len(run.uses)),
-            str(hits),
-            took,
+            str(sum(use.hit for use in run.uses)),
+            duration(run.ended - run.started) if run.ended else "",
+            "" if best.bleu is None else f"{best.bleu:.2f}",
+            "" if best.updates is None else f"{best.updates:,}",
             " ".join(sorted(run.tags)),
         )
     output_console().print(table)

@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def run_profile(
     log = store.backend.cache / "logs" / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}.log"
     began = time.monotonic()
     with quiet(log) as stream:
-        console = RunConsole(stream)
+        console = RunConsole(stream, log=sys.stderr)  # that is the log now
         console.say(f"{settings.title}: {len(stages)} stages, store {store.location}")
         if settings.about:
             console.say(settings.about)
@@ -52,7 +53,7 @@ def run_profile(
         )
         runner: Any = ThreadPoolTaskRunner(max_workers=settings.placement.stages_at_once)
         try:
-            with guarded(console.say, last_words, stream):
+            with guarded(partial(console.say, important=True), last_words, stream):
                 with console.watching():
                     console.say("starting Prefect …")
                     flow = reproduce.with_options(task_runner=runner)
@@ -97,8 +98,8 @@ def _tell_end(console: RunConsole, done: Reproduction, log: Path, seconds: float
     )
     console.say(f"log: {log}")
     for stage, reason in done.failed.items():
-        console.say(f"{stage} failed: {reason}")
+        console.say(f"{stage} failed: {reason}", important=True)
     if done.skipped:
-        console.say(f"not run, since they wait for it: {', '.join(done.skipped)}")
+        console.say(f"not run, since they depend on it: {', '.join(done.skipped)}", important=True)
     if done.failed:
-        console.say("run the same command again to go on from here")
+        console.say("run the same command again to resume", important=True)

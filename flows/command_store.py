@@ -1,5 +1,6 @@
 """`rnnsearch verify`, `gc` and `adopt`: the care of a store."""
 
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -10,6 +11,7 @@ from rnnsearch.flows.command_inspect import last_finished
 from rnnsearch.flows.command_plan import counted, output_console
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.errors import UsageError
+from rnnsearch.flows.job import events_folder
 from rnnsearch.flows.plan import plan
 from rnnsearch.flows.recipe import Outputs, recipe_of
 from rnnsearch.flows.settings import load_settings
@@ -105,6 +107,9 @@ def collect_garbage(location: str, keep_last: int, apply: bool, as_json: bool) -
     """Say what no kept run reaches, and delete it if `apply`."""
     store = Store.open(location, create=False)
     planned = collect(store, keep_last) if apply else plan_gc(store, keep_last)
+    for attempt in planned.attempts if apply else ():
+        if store.ledger.latest(attempt.key, attempt.stage) is None:
+            shutil.rmtree(events_folder(store, attempt.stage, attempt.key), ignore_errors=True)
     if as_json:
         emit({"applied": apply, "runs": planned.runs, "stages": [each._asdict() for each in planned.stages]})
         return

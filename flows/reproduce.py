@@ -11,7 +11,7 @@ from prefect.futures import PrefectFuture
 from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.console import RunConsole
 from rnnsearch.flows.dag import build
-from rnnsearch.flows.plan import up_to
+from rnnsearch.flows.plan import last_seconds, up_to
 from rnnsearch.flows.recipe import freeze_code
 from rnnsearch.flows.settings import Settings, load_settings
 from rnnsearch.flows.shapes import Stage
@@ -83,6 +83,10 @@ def run_stages(
             "stages": [stage.name for stage in stages],
             **({} if until is None else {"until": until}),
         }
+    )
+    seconds = {stage.name: last_seconds(store, stage.name) for stage in stages}
+    console.expect(
+        [stage.name for stage in stages], {name: each for name, each in seconds.items() if each is not None}
     )
     session = Session(
         store=store,

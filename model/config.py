@@ -29,7 +29,7 @@ class Section(BaseModel):
     @classmethod
     def _fits(cls, value: object) -> object:
         if isinstance(value, int) and not -_MOST <= value <= _MOST:
-            raise ValueError(f"an integer of at most 64 bits is expected, found {value}")
+            raise ValueError(f"an integer of at most 64 bits is expected, found one of {value.bit_length()}")
         return value
 
 

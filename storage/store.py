@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -178,8 +179,11 @@ def open_backend(location: str | Path, *, create: bool) -> Backend:
         return S3Backend(rest)
     if mark and scheme != "file":
         raise StoreError(f"{text} is no place for a store; give a folder or s3://bucket/prefix")
-    root = Path(rest if mark else text).expanduser().absolute()
-    if root.is_file():
+    try:
+        root = Path(rest if mark else text).expanduser().absolute()
+    except RuntimeError as error:  # ~name of nobody
+        raise StoreError(f"{text} is not a folder: {error}; write the whole path") from error
+    if os.path.isfile(root):  # noqa: PTH113 - Path.is_file raises for a name that is too long
         raise StoreError(f"{root} is a file; a store is a folder")
     if create:
         try:

@@ -176,6 +176,36 @@ def test_the_command_line_itself_imports_nothing_heavy() -> None:
     assert done.stdout.split() == []
 
 
+def test_runs_are_listed_with_their_bleu_updates_and_duration(
+    rnnsearch: "Command", completions: Path
+) -> None:
+    listed = rnnsearch("runs", "--store", completions / "store").stdout.splitlines()
+    assert listed[0].split() == [
+        "run",
+        "profile",
+        "state",
+        "stages",
+        "cached",
+        "took",
+        "BLEU",
+        "updates",
+        "tags",
+    ]
+    (found,) = json.loads(rnnsearch("runs", "--store", completions / "store", "--json").stdout)
+    assert found["updates"] == 100
+    assert 0 < found["bleu"] < 100
+    assert listed[1].split()[-2:] == [f"{found['bleu']:.2f}", "100"]
+
+
+def test_what_lists_and_plans_imports_nothing_that_trains() -> None:
+    modules = (
+        "import rnnsearch.flows.command_inspect, rnnsearch.flows.command_plan, rnnsearch.flows.completion"
+    )
+    code = f"import sys; {modules}; print(*[name for name in ('torch', 'prefect', 'ray') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 def test_an_unknown_command_or_option_is_refused_with_exit_code_2_on_standard_error(
     rnnsearch: "Command",
 ) -> None:
