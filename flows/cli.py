@@ -210,6 +210,43 @@ def plan(
 
 
 @app.command()
+def fetch(
+    source: Annotated[
+        list[str] | None, typer.Argument(help="Sources of the profile; all of them by default.")
+    ] = None,
+    again: Annotated[
+        list[str] | None,
+        typer.Option("--again", help="Fetch this source although it is there.", metavar="SOURCE"),
+    ] = None,
+    profile: Profile = "demo",
+    override: Overrides = [],  # noqa: B006
+    store: StoreAt = STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Bring the sources of a profile into the store before a run needs them; print their digests."""
+    from rnnsearch.flows.command_fetch import fetch_sources  # noqa: PLC0415
+
+    fetch_sources(source or (), again or (), profile, override, store, as_json=as_json)
+
+
+@app.command()
+def lock(
+    update: Annotated[
+        list[str] | None,
+        typer.Option("--update", help="Accept what this source gives now.", metavar="SOURCE"),
+    ] = None,
+    profile: Profile = "demo",
+    override: Overrides = [],  # noqa: B006
+    store: StoreAt = STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Write the digests of a profile's sources into a lock file beside it, as pins for every store."""
+    from rnnsearch.flows.command_lock import lock_sources  # noqa: PLC0415
+
+    lock_sources(update or (), profile, override, store, as_json=as_json)
+
+
+@app.command()
 def runs(
     run: Annotated[
         str | None, typer.Argument(help="One run, stage by stage.", autocompletion=completion.runs)

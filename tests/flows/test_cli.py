@@ -23,6 +23,8 @@ COMMANDS = {
     "init": "profile text languages title json",
     "run": "profile set store json",
     "plan": "stage profile set store json",
+    "fetch": "source again profile set store json",
+    "lock": "update profile set store json",
     "runs": "run store tag untag json",
     "lineage": "what store down row json",
     "diff": "first second store sentences json",
