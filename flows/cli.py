@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 
 from rnnsearch.flows import completion
+from rnnsearch.flows.proxies import spare_loopback
 from rnnsearch.flows.verbosity import Verbosity, set_verbosity, verbosity
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
@@ -142,6 +143,7 @@ ENVIRONMENT = {  # read by Prefect and Ray when they are imported
 def main() -> None:
     """Run the command line; a user's mistake ends in one message and exit code 2, a failed run in 1."""
     _speak_utf8()
+    spare_loopback()
     from rnnsearch.flows.errors import USER_ERRORS  # noqa: PLC0415
 
     try:

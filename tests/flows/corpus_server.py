@@ -23,6 +23,7 @@ class Site:
     lengthless: bool = False  # whole answers end where the server closes the connection
     slow: float = 0.0  # seconds between pieces of 64 KiB
     content_type: str = "application/octet-stream"
+    bodies: list[bytes] = field(default_factory=list)  # in place of `body`, one a request
     cut: int | None = None  # every body ends after so many bytes
     range_answer: str | None = None  # the Content-Range of every answer to a Range, or "416"
     headers: dict[str, str] = field(default_factory=dict)  # of answers that are not 200 or 206
@@ -60,7 +61,7 @@ def handler(site: Site) -> type[BaseHTTPRequestHandler]:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
-            body, start = site.body, 0
+            body, start = site.bodies.pop(0) if site.bodies else site.body, 0
             wanted, condition = self.headers.get("Range"), self.headers.get("If-Range")
             current = condition is None or condition == site.etag or not site.honours_if_range
             if wanted and site.range_answer is not None:
