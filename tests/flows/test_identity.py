@@ -11,6 +11,7 @@ import pytest
 from rnnsearch.flows import bring as bringing
 from rnnsearch.flows.bring import bring
 from rnnsearch.flows.dag import build
+from rnnsearch.flows.download import doubt_downloads
 from rnnsearch.flows.recipe import look_up, recipe_of
 from rnnsearch.flows.settings import PROFILES, load_settings
 from rnnsearch.flows.shapes import Stage
@@ -24,6 +25,7 @@ from rnnsearch.storage.transfer import carry_run
 
 TEXT = b"".join(b"line %d\n" % n for n in range(400))
 SHA = hashlib.sha256(TEXT).hexdigest()
+MD5 = hashlib.md5(TEXT).hexdigest()
 
 
 @pytest.fixture
@@ -145,6 +147,24 @@ def test_a_file_that_changes_between_its_hash_and_its_copy_is_recorded_under_no_
     assert store.ledger.history(stage.name) == []
     monkeypatch.undo()
     assert stored(store, stage) == text.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("pin", "doubted"), [((), True), ((f"sha256='{SHA}'",), False), ((f"md5='{MD5}'",), False)]
+)
+def test_only_a_download_without_a_digest_is_doubted_when_a_stage_cannot_read_it(
+    serve, store: Store, pin: tuple[str, ...], doubted: bool
+) -> None:
+    overrides = [f"sources.lines-en.{each}" for each in (f"url='{serve(body=TEXT).url('a.en')}'", *pin)]
+    stages = {stage.name: stage for stage in build(load_settings("smoke", overrides))}
+    ingest = stages["ingest/lines"]
+    upstream = {name: dict(bring(stages[name], store, silent).outputs) for name in ingest.upstream()}
+    doubt_downloads(store, ingest, recipe_of(ingest, upstream), "no pairs")
+    states = {name: store.ledger.history(name)[-1].withdrawn for name in upstream}
+    wanted = "doubted" if doubted else None
+    assert states == {"download/lines-en": wanted, "download/lines-fr": None, "download/lines-key": None}
+    stage = stages["download/lines-en"]
+    assert (look_up(store, recipe_of(stage, {}), stage.roots).attempt is None) == doubted
 
 
 # What is remembered of local files
