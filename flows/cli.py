@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 import typer
 
 from rnnsearch.flows import completion
+from rnnsearch.flows.proxies import spare_loopback
 from rnnsearch.flows.verbosity import Verbosity, set_verbosity, verbosity
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
@@ -142,6 +143,7 @@ ENVIRONMENT = {  # read by Prefect and Ray when they are imported
 def main() -> None:
     """Run the command line; a user's mistake ends in one message and exit code 2, a failed run in 1."""
     _speak_utf8()
+    spare_loopback()
     from rnnsearch.flows.errors import USER_ERRORS  # noqa: PLC0415
     from rnnsearch.storage.errors import explained  # noqa: PLC0415
 
@@ -235,6 +237,43 @@ def data(
     from rnnsearch.flows.command_data import show_data  # noqa: PLC0415
 
     show_data(stage, run, rows, store, as_json=as_json)
+
+
+@app.command()
+def fetch(
+    source: Annotated[
+        list[str] | None, typer.Argument(help="Sources of the profile; all of them by default.")
+    ] = None,
+    again: Annotated[
+        list[str] | None,
+        typer.Option("--again", help="Fetch this source although it is there.", metavar="SOURCE"),
+    ] = None,
+    profile: Profile = "demo",
+    override: Overrides = [],  # noqa: B006
+    store: StoreAt = STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Bring the sources of a profile into the store before a run needs them; print their digests."""
+    from rnnsearch.flows.command_fetch import fetch_sources  # noqa: PLC0415
+
+    fetch_sources(source or (), again or (), profile, override, store, as_json=as_json)
+
+
+@app.command()
+def lock(
+    update: Annotated[
+        list[str] | None,
+        typer.Option("--update", help="Accept what this source gives now.", metavar="SOURCE"),
+    ] = None,
+    profile: Profile = "demo",
+    override: Overrides = [],  # noqa: B006
+    store: StoreAt = STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Write the digests of a profile's sources into a lock file beside it, as pins for every store."""
+    from rnnsearch.flows.command_lock import lock_sources  # noqa: PLC0415
+
+    lock_sources(update or (), profile, override, store, as_json=as_json)
 
 
 @app.command()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, NamedTuple
+from urllib.parse import urlsplit
 
 import httpx
 import psutil
@@ -20,6 +21,8 @@ from rnnsearch.flows.command_plan import counted, output_console
 from rnnsearch.flows.cpus import usable_cpus
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.places import check_new_folder
+from rnnsearch.flows.proxies import LOOPBACK, proxied, proxies
+from rnnsearch.flows.sources.secrets import redacted
 from rnnsearch.flows.temporary import temporary_fault
 from rnnsearch.model.kernels.bfloat16 import WITHOUT_PRODUCTS, KernelsError, products_on
 from rnnsearch.model.kernels.build import BuildError
@@ -52,6 +55,7 @@ def examine(location: str) -> Iterator[Finding]:
     yield _bfloat16()
     yield _gpu()
     yield from _store(location)
+    yield from _proxy()
     yield from _ray(location)
     yield _prefect()
 
@@ -193,6 +197,23 @@ def _shared(cluster: Cluster, location: str) -> Finding:
         remedy = "mount the same folder on every node, or give --store s3://bucket/prefix"
         return Finding("shared store", "bad", f"{place} is not what {', '.join(blind)} sees there", remedy)
     return Finding("shared store", "good", "every node sees it")
+
+
+def _proxy() -> Iterator[Finding]:
+    """Which calls a proxy would get; nothing where none is set."""
+    found = ", ".join(f"{name}={redacted(value)}" for name, value in proxies().items())
+    if not found:
+        return
+    if any(map(proxied, LOOPBACK)):
+        yield Finding("proxy", "bad", f"{found} gets loopback calls", f"add {','.join(LOOPBACK)} to no_proxy")
+        return
+    servers = {"PREFECT_API_URL": os.environ.get("PREFECT_API_URL", "")}
+    through = [name for name, url in servers.items() if url and proxied(urlsplit(url).hostname or "")]
+    if through:
+        remedy = "add its host to no_proxy, unless the proxy leads there"
+        yield Finding("proxy", "note", f"{found}, also for {', '.join(through)}; never for loopback", remedy)
+    else:
+        yield Finding("proxy", "good", f"{found} for downloads; never for loopback")
 
 
 def _prefect() -> Finding:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rnnsearch.flows.job import Finished, Job
 from rnnsearch.flows.shapes import Stage
-from rnnsearch.flows.sources.checks import SourceError
+from rnnsearch.flows.sources.checks import ChangedError, SourceError
 from rnnsearch.flows.sources.config import SourceConfig
 from rnnsearch.flows.sources.fetch import fetch
 from rnnsearch.flows.sources.known import forget
@@ -25,7 +25,8 @@ def download(job: Job, progress: Callable[[Step], None]) -> Finished:
     """
     source = SourceConfig.model_validate(job.unkeyed["source"])
     content = job.config.get("content")  # of the file as fetched, where it is known beforehand
-    if content is not None and (earlier := _earlier(job, content)) is not None:
+    again = job.unkeyed.get("again", False)
+    if content is not None and not again and (earlier := _earlier(job, content)) is not None:
         return earlier
     workdir = job.workdir()
     for folder in job.earlier():
@@ -41,6 +42,12 @@ def download(job: Job, progress: Callable[[Step], None]) -> Finished:
         blob = job.store.put_file(fetched.path)
         if source.member is None and blob.digest != fetched.sha256:
             raise SourceError(f"{fetched.path} changed while it was stored; run again")
+    except ChangedError as error:
+        name = job.stage.partition("/")[2]
+        raise SourceError(
+            f"{error}\nIf the publisher changed the file and you want it as it is now: "
+            f"`rnnsearch lock --update {name}`, or correct the digest in the profile if it is there"
+        ) from error
     except SourceError as error:
         if source.local is None or source.sha256 is not None:
             raise

@@ -12,6 +12,7 @@ from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.console import RunConsole
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.plan import last_seconds, up_to
+from rnnsearch.flows.proxies import spare_loopback
 from rnnsearch.flows.recipe import freeze_code
 from rnnsearch.flows.settings import Settings, load_settings
 from rnnsearch.flows.shapes import Stage
@@ -72,6 +73,7 @@ def run_stages(
     until: str | None = None,
 ) -> Reproduction:
     """Submit every stage in order; one that fails stops what waits for it and nothing else."""
+    spare_loopback()  # a deployment comes here without the command line
     stages = build(settings) if until is None else up_to(build(settings), until)
     freeze_code(stages)
     cluster = Cluster()

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 
 from rnnsearch.flows.cpus import usable_cpus
 from rnnsearch.flows.sources.config import SourceConfig
+from rnnsearch.flows.sources.lockfile import lock_path, pinned_by, read_lock
 from rnnsearch.flows.sources.secrets import redacted
 from rnnsearch.model.config import GROUNDHOG, NetworkConfig, SearchConfig, TrainConfig
 from rnnsearch.pipeline.config import (
@@ -219,10 +220,11 @@ class Settings(Section):
         return self
 
 
-def load_settings(profile: str, overrides: Iterable[str] = ()) -> Settings:
+def load_settings(profile: str, overrides: Iterable[str] = (), *, locked: bool = True) -> Settings:
     """Read a profile by name or by path and apply `section.key=value` overrides in order.
 
-    Relative `file:` sources are meant from the profile's folder. Raises SettingsError.
+    Relative `file:` sources are meant from the profile's folder. If `locked`, the lock file beside the profile pins
+    the sources that have no digest of their own. Raises SettingsError.
     """
     path = find_profile(profile)
     try:
@@ -237,7 +239,14 @@ def load_settings(profile: str, overrides: Iterable[str] = ()) -> Settings:
         settings = Settings.model_validate(values)
     except ValidationError as error:
         raise SettingsError(_explain(f"the profile {profile}", error, Settings)) from error
-    sources = {name: source.resolved(path.parent) for name, source in settings.sources.items()}
+    try:
+        pins = read_lock(lock_path(path)) if locked else {}
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    sources = {
+        name: pinned_by(source.resolved(path.parent), pins.get(name))
+        for name, source in settings.sources.items()
+    }
     return settings.model_copy(update={"sources": sources})
 
 

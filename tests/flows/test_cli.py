@@ -24,6 +24,8 @@ COMMANDS = {
     "data": "stage run rows store json",
     "run": "profile set store until json",
     "plan": "stage profile set store json",
+    "fetch": "source again profile set store json",
+    "lock": "update profile set store json",
     "runs": "run store tag untag json",
     "lineage": "what store down row json",
     "diff": "first second store sentences json",
