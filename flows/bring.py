@@ -38,7 +38,7 @@ def bring(stage: Stage, store: Store, progress: Callable[[str], None], *, again:
             code=recipe.code,
             unkeyed={**stage.unkeyed, "again": again},
         )
-        finished = download(job, progress)
+        finished = download(job, lambda step: progress(step.text))
         outputs = {name: store.write_artifact(files).digest for name, files in finished.files.items()}
         store.put_code(code_of(stage.roots))
         lease.check()
