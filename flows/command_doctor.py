@@ -21,7 +21,9 @@ from rnnsearch.flows.cpus import usable_cpus
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.places import check_new_folder
 from rnnsearch.flows.temporary import temporary_fault
-from rnnsearch.model.kernels.build import BuildError, load
+from rnnsearch.model.kernels.bfloat16 import WITHOUT_PRODUCTS, KernelsError, products_on
+from rnnsearch.model.kernels.build import BuildError
+from rnnsearch.model.kernels.compiled import CompiledKernels
 from rnnsearch.storage.errors import StoreError
 from rnnsearch.storage.store import Store
 
@@ -47,6 +49,7 @@ def examine(location: str) -> Iterator[Finding]:
     """Look at everything that a run with this store would use."""
     yield _machine()
     yield _kernels()
+    yield _bfloat16()
     yield _gpu()
     yield from _store(location)
     yield from _ray(location)
@@ -88,10 +91,20 @@ def _temporary() -> Finding:
 
 def _kernels() -> Finding:
     try:
-        load()
+        CompiledKernels()
     except BuildError as error:
         return Finding("kernels", "note", f"plain ones, which are slower: {error}")
+    except KernelsError as error:
+        return Finding("kernels", "bad", str(error))
     return Finding("kernels", "good", "compiled for this processor")
+
+
+def _bfloat16() -> Finding:
+    try:
+        native = products_on(torch.device("cpu")) == "native"
+    except KernelsError as error:
+        return Finding("bfloat16", "bad", str(error))
+    return Finding("bfloat16", "good", "the CPU multiplies it" if native else WITHOUT_PRODUCTS)
 
 
 def _gpu() -> Finding:

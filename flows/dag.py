@@ -1,14 +1,13 @@
 """The stages of a run and what hangs on what. Light: `plan` reads it without torch, Prefect or Ray."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from rnnsearch.flows.settings import (
     BACKWARD,
     AlignmentConfig,
+    CorpusConfig,
     ExternalConfig,
     Settings,
     SettingsError,
@@ -68,18 +67,20 @@ def _pairs(settings: Settings) -> Iterator[Stage]:
             name=f"download/{name}",
             shape="run",
             outputs=("file",),
-            config={"source": source.model_dump(mode="json", include={"url", "sha256", "md5", "member"})},
+            config=_identity(source),
             roots=(
-                "rnnsearch.flows.sources.config:SourceConfig",
-            ),  # the address and the digest decide, not the road
-            local=_local_file(source),
+                "rnnsearch.flows.download:as_file",
+                *(("rnnsearch.flows.sources.archive:extract",) if source.member else ()),
+            ),
+            local=source.local if source.sha256 is None else None,
+            unkeyed={"source": source.model_dump(mode="json")},
         )
     for name, corpus in settings.corpora.items():
         yield Stage(
             name=f"ingest/{name}",
             shape="run",
             outputs=("pairs",),
-            whole={"file": tuple(Ref(f"download/{source}", "file") for source in corpus.sources)},
+            whole={"file": tuple(Ref(f"download/{name}", "file") for name in _by_side(settings, corpus))},
             config={
                 "corpus": name,
                 "format": corpus.format.model_dump(mode="json"),
@@ -442,8 +443,27 @@ def _continued(settings: Settings, name: str) -> int:
     return 0 if base is None else 1 + _continued(settings, base)
 
 
-def _local_file(source: SourceConfig) -> Path | None:
-    """The file that an unpinned `file://` source names."""
-    if source.pinned or not source.url.startswith("file:"):
-        return None
-    return Path(unquote(urlsplit(source.url).path))
+def _identity(source: SourceConfig) -> Mapping[str, Any]:
+    """What decides the bytes of a source: its digest if that is known, else its address.
+
+    The content of a local file is added when the recipe is made.
+    """
+    member = {} if source.member is None else {"member": source.member}
+    if source.sha256 is not None:
+        return {"content": source.sha256, **member}
+    if source.local is not None:
+        return member
+    return {"url": source.url, "md5": source.md5, **member}
+
+
+def _by_side(settings: Settings, corpus: CorpusConfig) -> Sequence[str]:
+    """The sources of a corpus; of several files the source side, the target side and the keys, in that order.
+
+    Files that have the names that the format gives to the sides are sorted by them.
+    """
+    sides = [getattr(corpus.format, side, "") for side in ("source", "target", "key")]
+    named = {settings.sources[name].name: name for name in corpus.sources}
+    wanted = [side for side in sides if side]
+    if len(corpus.sources) > 1 and set(named) == set(wanted):
+        return [named[side] for side in wanted]
+    return corpus.sources

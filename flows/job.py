@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,8 @@ class Job:
     inputs: Mapping[str, Digest]
     config: Mapping[str, Any]
     placement: PlacementConfig
+    code: str = ""  # the digest of the stage's code
+    unkeyed: Mapping[str, Any] = field(default_factory=dict)  # of the stage: not in its recipe
 
     @property
     def store(self) -> Store:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 
 from rnnsearch.flows.cpus import usable_cpus
 from rnnsearch.flows.sources.config import SourceConfig
+from rnnsearch.flows.sources.secrets import redacted
 from rnnsearch.model.config import GROUNDHOG, NetworkConfig, SearchConfig, TrainConfig
 from rnnsearch.pipeline.config import (
     CleanConfig,
@@ -44,6 +45,10 @@ S = TypeVar("S", bound=BaseModel)
 
 class SettingsError(ValueError):
     """A profile or an override that cannot be used; the message says which key and what would do."""
+
+    def __init__(self, message: str) -> None:
+        """Keep the message without the secrets of addresses that it quotes."""
+        super().__init__(redacted(message))
 
 
 class CorpusConfig(Section):

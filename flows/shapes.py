@@ -40,6 +40,7 @@ class Stage:
     roots: tuple[str, ...]  # the code that decides bytes, `module:definition` or a data file of the package
     libraries: tuple[str, ...] = ()  # distributions whose version decides bytes
     local: Path | None = None  # a file outside the store whose content decides: it may change in place
+    unkeyed: Mapping[str, Any] = field(default_factory=dict)  # what the work needs and no byte depends on
 
     @property
     def kind(self) -> str:

@@ -15,6 +15,7 @@ from prefect.states import Completed
 
 from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.console import RunConsole
+from rnnsearch.flows.download import doubt_downloads
 from rnnsearch.flows.job import Files, Finished, Job, clear_work
 from rnnsearch.flows.recipe import Outputs, code_changed, code_of, look_up, partial_roots, recipe_of
 from rnnsearch.flows.settings import PlacementConfig
@@ -22,6 +23,7 @@ from rnnsearch.flows.shapes import Stage
 from rnnsearch.flows.shards import MergeTask, ShardTask, compute_merge, compute_shard, needs, shard_name
 from rnnsearch.flows.steps import Step
 from rnnsearch.flows.work import WORK, FoldWork, MapWork, RunWork
+from rnnsearch.pipeline.errors import TextError
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.errors import explained
@@ -100,6 +102,8 @@ def run_stage(stage: Stage, session: Session, upstream: Mapping[str, Outputs]) -
                     return _compute(stage, session, recipe, found.reasons, lease), False
                 except Exception as error:
                     session.console.end(stage.name, "Stopped" if session.stopping.is_set() else "Failed")
+                    if isinstance(error, TextError):
+                        doubt_downloads(store, stage, recipe, str(error))
                     if isinstance(error, OSError):
                         raise explained(error, f"use {error.filename or 'the disk'}") from error
                     raise
@@ -175,6 +179,8 @@ def _run(
         inputs=recipe.inputs,
         config=recipe.config,
         placement=session.placement,
+        code=recipe.code,
+        unkeyed=stage.unkeyed,
     )
     if work.on_cluster:
         made = session.cluster.run(work.function, job)

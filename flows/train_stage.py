@@ -16,6 +16,7 @@ from rnnsearch.flows.steps import Step
 from rnnsearch.flows.train import train_system
 from rnnsearch.flows.training_job import TrainingJob
 from rnnsearch.model.config import NetworkConfig, TrainConfig
+from rnnsearch.model.kernels.bfloat16 import WITHOUT_PRODUCTS
 from rnnsearch.pipeline.config import EncodeConfig
 from rnnsearch.pipeline.encode import encode_shard
 from rnnsearch.pipeline.schemas import SPECIALS
@@ -84,6 +85,8 @@ def _teller(updates: int, progress: Callable[[Step], None]) -> Callable[[Mapping
                     "plain kernels; where a C++ compiler is found the compiled ones are about twice as fast"
                 )
                 progress(Step(slow, lasting=True))
+            if message.get("bfloat16") == "rounded":
+                progress(Step(f"bfloat16: {WITHOUT_PRODUCTS}", lasting=True))
             after = f" after update {message['update']:,}" if message["update"] else ""
             progress(Step(f"first updates{after}", message["update"], updates))
         if message.get("dev_bleu") is not None:

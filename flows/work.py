@@ -6,7 +6,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from rnnsearch.flows import beside, run_stages
+from rnnsearch.flows import beside, download, run_stages
 from rnnsearch.flows.align import align_shard
 from rnnsearch.flows.sweep import sweep
 from rnnsearch.flows.train_stage import train
@@ -49,7 +49,7 @@ class RunWork(NamedTuple):
 
 
 WORK: Mapping[str, MapWork | FoldWork | RunWork] = {
-    "download": RunWork(run_stages.download, on_cluster=False),
+    "download": RunWork(download.download, on_cluster=False),
     "ingest": RunWork(run_stages.ingest, on_cluster=True),
     "holdout-keys": FoldWork(holdout.candidate_keys, holdout.choose_keys),
     "holdout": MapWork(holdout.hold_out),

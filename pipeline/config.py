@@ -163,7 +163,10 @@ class FilterConfig(Section):
     html: bool = False  # tags or entities are left
     mojibake: bool = False  # text in a wrong encoding, where it is not repaired
     slipped: bool = False  # in a window of lines the sides belong to lines some places off
-    languages: bool = False  # a side is of the other language (`swapped` if both): needs the extra `langid`
+    swapped: bool = (
+        False  # the sides have changed places, by the words that the other pairs of the shard have
+    )
+    languages: bool = False  # a side is of the other language, `wrong_language`: needs the extra `langid`
 
 
 class DuplicatesConfig(Section):

@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +32,8 @@ _SUSPECT = (
 )
 _PHRASE = 4  # words of the longest phrase whose repetition is looked for
 _FEWEST_LETTERS = 8  # in all, for a script or a language to be judged by
+_FEWEST_PAIRS, _FEWEST_WORDS = 100, 4  # by which sides can be told apart: pairs of a shard, words of a side
+_CLEAR = 0.5  # mean weight of a word
 _SCRIPTS = {
     "Arab": r"\p{Arabic}", "Armn": r"\p{Armenian}", "Beng": r"\p{Bengali}", "Cyrl": r"\p{Cyrillic}",
     "Deva": r"\p{Devanagari}", "Ethi": r"\p{Ethiopic}", "Geor": r"\p{Georgian}", "Grek": r"\p{Greek}",
@@ -42,13 +43,6 @@ _SCRIPTS = {
     "Mlym": r"\p{Malayalam}", "Mymr": r"\p{Myanmar}", "Orya": r"\p{Oriya}", "Sinh": r"\p{Sinhala}",
     "Taml": r"\p{Tamil}", "Telu": r"\p{Telugu}", "Thai": r"\p{Thai}",
 }  # fmt: skip
-
-
-class Identified(NamedTuple):
-    """What language identification says of each pair."""
-
-    wrong: Mask  # one side is of the other language
-    swapped: Mask  # both are
 
 
 def apply_filters(rows: pa.Table, config: FilterConfig, languages: LanguagesConfig) -> Mapping[str, Mask]:
@@ -97,10 +91,10 @@ def _masks(
         yield "mojibake", _either(is_mojibake, source, target)
     if config.slipped:
         yield "slipped", slipped_rows(rows)
+    if config.swapped:
+        yield "swapped", swapped_sides(source, target)
     if config.languages:
-        found = identify(source, target, languages)
-        yield "swapped", found.swapped
-        yield "wrong_language", found.wrong
+        yield "wrong_language", wrong_language(source, target, languages)
 
 
 def digit_similarity(source: pa.Array, target: pa.Array) -> FloatArray:
@@ -139,19 +133,40 @@ def is_mojibake(texts: pa.Array) -> pa.Array:
     return pc.replace_with_mask(pa.repeat(False, len(texts)), odd, pa.array(bad, pa.bool_()))
 
 
-def identify(source: pa.Array, target: pa.Array, languages: LanguagesConfig) -> Identified:
-    """Which sides are of the other side's language; short ones are not judged."""
+def swapped_sides(source: pa.Array, target: pa.Array) -> Mask:
+    """Which pairs have changed their sides: their words stand on the other side in the other pairs.
+
+    The weight of a word is the logarithm of how often it stands on the source side to how often on the target side.
+    A few pairs say nothing, and so do sides of few words.
+    """
+    lists = [pc.split_pattern(pc.utf8_lower(side), " ") for side in (source, target)]
+    if len(source) < _FEWEST_PAIRS:
+        return np.zeros(len(source), np.bool_)
+    words = pa.concat_arrays([some.flatten() for some in lists]).dictionary_encode()
+    codes = words.indices.to_numpy()
+    first = len(lists[0].flatten())
+    counts = [np.bincount(part, minlength=len(words.dictionary)) for part in (codes[:first], codes[first:])]
+    weights = np.log(counts[0] + 1.0) - np.log(counts[1] + 1.0)
+    means, sizes = [], []
+    for some, part in zip(lists, (codes[:first], codes[first:]), strict=True):
+        size = np.asarray(pc.list_value_length(some).to_numpy(zero_copy_only=False), np.int64)
+        owner = np.repeat(np.arange(len(size)), size)
+        means.append(np.bincount(owner, weights[part], minlength=len(size)) / np.maximum(size, 1))
+        sizes.append(size)
+    long_enough = np.minimum(*sizes) >= _FEWEST_WORDS
+    swapped: Mask = (means[0] < -_CLEAR) & (means[1] > _CLEAR) & long_enough
+    return swapped
+
+
+def wrong_language(source: pa.Array, target: pa.Array, languages: LanguagesConfig) -> Mask:
+    """Which pairs have a side of the other side's language; short sides are not judged."""
     ours, theirs = moses_language(languages.source), moses_language(languages.target)
-    named = _identifier(ours, theirs)
-    found = []
-    for side in (source, target):
+    named, found = _identifier(ours, theirs), np.zeros(len(source), np.bool_)
+    for side, other in ((source, theirs), (target, ours)):
         judged = _letters(side, "") >= _FEWEST_LETTERS
-        found.append(
-            [named(text) if long else "" for text, long in zip(side.to_pylist(), judged, strict=True)]
-        )
-    first = np.array([language == theirs for language in found[0]], np.bool_)
-    second = np.array([language == ours for language in found[1]], np.bool_)
-    return Identified(first ^ second, first & second)
+        texts = zip(side.to_pylist(), judged, strict=True)
+        found |= np.array([long and named(text) == other for text, long in texts], np.bool_)
+    return found
 
 
 @cache

@@ -50,6 +50,7 @@ USUAL = FilterConfig(
     min_digits=0.5,
     max_repeats=3,
     html=True,
+    swapped=True,
 )
 
 # Text that somebody escaped as Moses does, or tokenised: punctuation that stands apart at the end.

@@ -35,6 +35,7 @@ _DAMAGE = {
     "controls": _Damage(
         0.001, "hold control characters of cp1252: clean.repair_controls reads them", "repair_controls"
     ),
+    "swapped": _Damage(0.001, "seem to have changed their sides: filter.swapped drops such pairs"),
     "identical": _Damage(0.1, "have the same text on both sides: filter.identical drops such pairs"),
     "wrong_script": _Damage(0.05, "have a side in another script than its language's: see filter.min_script"),
 }
@@ -140,7 +141,10 @@ def _overlapping(overlap: Overlap | None) -> Iterator[str]:
 
 
 def _empty(view: RunView, systems: tuple[System, ...]) -> Iterator[str]:
-    empty = _scores(view, systems).get("empty", {})
+    scores = _scores(view, systems)
+    if scores.get("repeated"):
+        yield f"{scores['repeated']:,} test sentences repeat an earlier one of the test set, source and reference."
+    empty = scores.get("empty", {})
     for side in ("sources", "references"):
         if empty.get(side):
             yield (

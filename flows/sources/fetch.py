@@ -15,6 +15,7 @@ from rnnsearch.flows.sources import file, http, package_index
 from rnnsearch.flows.sources.archive import extract
 from rnnsearch.flows.sources.checks import Seen, SourceError, check, look
 from rnnsearch.flows.sources.config import SourceConfig, package_of, scheme_of
+from rnnsearch.flows.sources.sniff import fault_of
 
 Progress = Callable[[int, int | None], None]
 _LOCK_WAIT = 30.0  # seconds; the workers of a killed driver go on for about two
@@ -71,25 +72,41 @@ def _from_one(
     origin: str, source: SourceConfig, target: Path, progress: Progress, patience: http.Patience
 ) -> Seen:
     """Fetch and check; after a wrong digest of a continued file, once more from the first byte."""
-    continued = _bring(origin, source, target, progress, patience)
+    received = _bring(origin, source, target, progress, patience)
     try:
-        return check(target, source)
+        return _checked(source, target, received)
     except SourceError:
         target.unlink()
-        if not continued:
+        if received is None or not received.continued:
             raise
-    _bring(origin, source, target, progress, patience)
+    received = _bring(origin, source, target, progress, patience)
     try:
-        return check(target, source)
+        return _checked(source, target, received)
     except SourceError:
         target.unlink()
         raise
 
 
+def _checked(source: SourceConfig, target: Path, received: http.Received | None) -> Seen:
+    """Return what the file is. Without a digest that decides, its first bytes must be plausible."""
+    try:
+        seen = check(target, source)
+    except SourceError as fault:
+        if received is None:
+            raise
+        raise SourceError(f"{fault}\n  {received.answer.described(target)}") from fault
+    if received is not None and not source.pinned and (wrong := fault_of(target, received.answer)):
+        raise SourceError(
+            f"{wrong} ({received.answer.described(target)}); look at the address in a browser, or if these bytes are "
+            f'right, set sha256 = "{seen.sha256}"'
+        )
+    return seen
+
+
 def _bring(
     origin: str, source: SourceConfig, target: Path, progress: Progress, patience: http.Patience
-) -> bool:
-    """Fetch unchecked bytes; return whether an earlier part was continued."""
+) -> http.Received | None:
+    """Fetch unchecked bytes; return how they arrived, where that was over HTTP."""
     match scheme_of(origin):
         case "http" | "https":
             wanted = http.Wanted(source.size, source.pinned)
@@ -100,7 +117,7 @@ def _bring(
             file.copy(origin, target, progress)
         case _:
             raise SourceError("is a relative path; the caller resolves those against the profile's folder")
-    return False
+    return None
 
 
 def _already_there(source: SourceConfig, target: Path) -> Fetched | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rnnsearch.flows import dag, run_stages
+from rnnsearch.flows import dag, download
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.recipe import code_of, libraries_of
 from rnnsearch.flows.settings import load_settings
@@ -112,7 +112,7 @@ def test_the_roots_of_a_stage_are_the_functions_that_do_its_work(stage: Stage) -
         assert stage.roots[:2] == (_root(work.partial), _root(work.merge))
     else:
         assert stage.shape == "run"
-        if work.function not in (run_stages.download, WORK["train"].function):
+        if work.function not in (download.download, WORK["train"].function):
             assert stage.roots[0] == _root(work.function)
 
 
@@ -386,6 +386,7 @@ def test_the_recipe_of_a_file_source_without_a_digest_asks_for_the_content_of_th
     digest = "0" * 64
     pinned = _by_name("smoke", f"sources.lines-en.sha256='{digest}'")
     assert pinned["download/lines-en"].local is None
+    assert pinned["download/lines-en"].config == {"content": digest}
     assert _by_name("demo")["download/bible"].local is None
 
 

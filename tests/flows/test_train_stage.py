@@ -27,6 +27,14 @@ def test_a_training_that_goes_without_a_compiler_says_so(where: dict[str, str], 
     assert all(line.lasting for line in said[:-1])
 
 
+def test_a_training_in_bfloat16_says_so_where_the_cpu_has_no_such_products() -> None:
+    start = {**START, "kernels": "compiled"}
+    assert len(_said({**start, "bfloat16": "native"})) == 1
+    line, _ = _said({**start, "bfloat16": "rounded"})
+    assert "this CPU has no such products" in line.text
+    assert line.lasting
+
+
 def test_a_sign_of_life_has_the_losses_and_the_bleu_that_were_seen_last() -> None:
     row = {"event": "row", "update": 4, "tokens_per_second": 1234.5}
     said = _said(

@@ -40,7 +40,12 @@ EN_FR = LanguagesConfig(source="en", target="fr")
             ("The house is old", "The house is very old indeed"),
             ("The house is old", "La maison est très vieille"),
         ),
-        ({"languages": True}, "swapped", ("La maison est très vieille", "The house is old"), ("Oui", "Yes")),
+        (
+            {"languages": True},
+            "wrong_language",
+            ("La maison est très vieille", "The house is old"),
+            ("Oui", "Yes"),
+        ),
     ],
 )
 def test_a_filter_holds_for_a_bad_pair_and_not_at_its_threshold(
@@ -59,7 +64,7 @@ def test_every_filter_takes_an_empty_shard(make_pairs) -> None:
     every = FilterConfig(
         min_words=1, max_words=9, max_characters=9, max_word_characters=9, max_word_ratio=2, max_character_ratio=2,
         identical=True, min_letters=0.1, min_script=0.1, min_digits=0.1, max_repeats=1, html=True, mojibake=True,
-        slipped=True, languages=True,
+        slipped=True, swapped=True, languages=True,
     )  # fmt: skip
     masks = apply_filters(make_pairs([]), every, EN_FR)
     assert len(masks) == 16
@@ -94,6 +99,19 @@ def test_no_mojibake_is_passed_over_that_ftfy_would_repair(encoding: str) -> Non
     broken = [text.encode().decode(encoding, "replace") for text in texts]
     assert is_mojibake(pa.array(broken)).to_pylist() == [repair_mojibake(text) != text for text in broken]
     assert is_mojibake(pa.array(texts)).to_pylist() == [False] * len(texts)
+
+
+def test_pairs_that_changed_their_sides_are_told_by_the_words_of_the_others(make_pairs) -> None:
+    draw = random.Random(2)
+    ours, theirs = "the house is old and big", "la maison est vieille et grande"
+    rows = [tuple(" ".join(draw.choices(side.split(), k=6)) for side in (ours, theirs)) for _ in range(300)]
+    for row in (7, 100, 299):
+        rows[row] = rows[row][::-1]
+    rows[50] = ("same 10 words 12 here", "same 10 words 12 here")
+    masks = apply_filters(make_pairs(rows), FilterConfig(swapped=True), EN_FR)
+    assert masks["swapped"].nonzero()[0].tolist() == [7, 100, 299]
+    few = apply_filters(make_pairs(rows[:50]), FilterConfig(swapped=True), EN_FR)
+    assert not few["swapped"].any()
 
 
 def test_a_language_in_a_script_that_is_not_known_is_not_judged(make_pairs) -> None:
