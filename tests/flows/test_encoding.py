@@ -61,15 +61,15 @@ def test_a_file_that_is_opened_without_one_is_seen(bad: str) -> None:
     assert list(_without_encoding(good)) == []
 
 
-def test_binary_files_need_none() -> None:
-    assert (
-        list(
-            _without_encoding(
-                "p.write_text(x, 'ascii'); p.read_text('utf-8'); p.open('rb'); open(p, 'wb'); Store.open(where, create=False)"
-            )
-        )
-        == []
-    )
+@pytest.mark.parametrize(
+    "good",
+    [
+        *("p.open('rb')", "open(p, 'wb')", "Store.open(where, create=False)"),
+        *("p.write_text(x, 'ascii')", "p.read_text('utf-8')"),
+    ],
+)
+def test_what_names_an_encoding_or_is_no_text_is_left_alone(good: str) -> None:
+    assert list(_without_encoding(good)) == []
 
 
 @pytest.mark.slow
