@@ -28,6 +28,7 @@ LAYOUT = 1
 """Version of the layout of names inside a store."""
 
 _LAYOUT_NAME = "store.json"
+_NOT_OF_A_STORE = frozenset({TEMPORARY, "local"})  # an empty place may hold these
 
 
 class Store:
@@ -66,6 +67,23 @@ class Store:
         with contextlib.suppress(StoreError):  # a store that we may only read
             backend.sweep()
         sweep_cache(backend.cache)
+        return Store(backend)
+
+    @staticmethod
+    def peek(location: str | Path) -> "Store | None":
+        """The store of a location as it is, or None if none has been made there: makes and sweeps nothing.
+
+        StoreError if the place holds something else or a layout that this version does not know, or cannot be read.
+        """
+        try:
+            backend = open_backend(location, create=False)
+        except MissingError:
+            if str(location).startswith("s3://"):  # a bucket is never made
+                raise
+            return None
+        if not set(backend.children("")) - _NOT_OF_A_STORE:
+            return None
+        _check_layout(backend, create=False)
         return Store(backend)
 
     def close(self) -> None:
@@ -198,7 +216,7 @@ def _check_layout(backend: Backend, *, create: bool) -> None:
     try:
         data = backend.read(_LAYOUT_NAME)
     except MissingError:
-        others = [name for name in backend.children("") if name not in {TEMPORARY, "local"}]
+        others = sorted(set(backend.children("")) - _NOT_OF_A_STORE)
         if others or not create:
             found = f"it holds {others[0]}" if others else "it is empty"
             raise StoreError(
