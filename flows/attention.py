@@ -2,21 +2,25 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
+from rnnsearch.flows.places import check_file
 from rnnsearch.flows.report.text import html_text, plain_text
 from rnnsearch.flows.translate import TranslateError
-from rnnsearch.flows.translator import Translation
+from rnnsearch.flows.translator import Translation, Translator
 from rnnsearch.pipeline.figures import Format, heatmap, picture
 from rnnsearch.pipeline.schemas import EOS
+from rnnsearch.storage.errors import explained
+
+Form = Format | Literal["html"]
 
 _SHADES = " ░▒▓█"  # weights up to 0.05, 0.25, 0.5, 0.75, 1
 _BOUNDS = (0.05, 0.25, 0.5, 0.75)
 _HEADING = 14  # cells of a source word that are shown
-_FORMS: tuple[Format, ...] = get_args(Format)
+_FORMS: tuple[Form, ...] = ("html", *get_args(Format))
 
 
 def terminal(translation: Translation, width: int) -> str:
@@ -46,25 +50,48 @@ def terminal(translation: Translation, width: int) -> str:
 def write(path: Path, translations: Iterable[Translation]) -> None:
     """Write the attention of the best candidates to `path`: SVG, PNG or PDF of one sentence, HTML of any number.
 
-    Raises TranslateError for another ending, for several sentences in one picture, and without attention.
+    Raises TranslateError for another ending, for several sentences in one picture, and where there is no attention;
+    StoreError where the disk fails.
     """
-    form = path.suffix.removeprefix(".").lower()
+    form = _form(path)
     some = [one for one in translations if one.candidates[0].alignment]
     if not some:
+        raise TranslateError(f"{path} was not written: there is no sentence to show the attention of")
+    check_count(path, some)
+    try:
+        if form == "html":
+            path.write_text(page(some), encoding="utf-8")
+            return
+        rows, columns, weights = _grid(some[0])
+        path.write_bytes(picture(heatmap(columns, rows, weights), form))
+    except OSError as error:
+        raise explained(error, f"write {path}") from error
+
+
+def check_path(path: Path) -> None:
+    """Raise UsageError where `write` could not write to `path`."""
+    _form(path)
+    check_file(path)
+
+
+def check_model(translator: Translator) -> None:
+    """Raise TranslateError for a model without attention."""
+    if not translator.attends:
         raise TranslateError("the model has no attention to show: RNNencdec looks at no source word")
-    if form == "html":
-        path.write_text(page(some), encoding="utf-8")
-        return
-    if form not in _FORMS:
-        raise TranslateError(
-            f"{path} ends in {path.suffix!r}; expected .html, {', '.join('.' + f for f in _FORMS)}"
-        )
-    if len(some) > 1:
-        raise TranslateError(
-            f"{path} can show one sentence, and there are {len(some)}; write them to an .html file"
-        )
-    rows, columns, weights = _grid(some[0])
-    path.write_bytes(picture(heatmap(columns, rows, weights), form))
+
+
+def check_count(path: Path, translations: Sequence[Translation]) -> None:
+    """Raise TranslateError for several sentences in one picture."""
+    if _form(path) != "html" and len(translations) > 1:
+        raise TranslateError(f"{path} can show one sentence, and there are more; write them to an .html file")
+
+
+def _form(path: Path) -> Form:
+    form = path.suffix.removeprefix(".").lower()
+    for known in _FORMS:
+        if form == known:
+            return known
+    raise TranslateError(f"{path} ends in {path.suffix!r}; expected {', '.join('.' + f for f in _FORMS)}")
 
 
 def page(translations: Sequence[Translation]) -> str:

@@ -1,29 +1,114 @@
 """The command line. Prose goes to standard error, results to standard output.
 
-The commands import what they need when they are called (DESIGN 3): `plan` must not wait for torch, Prefect or Ray.
+The commands import what they need when they are called: `plan` must not wait for torch, Prefect or Ray
+(architecture 3).
 """
 
+import contextlib
+import functools
+import inspect
+import io
 import json
 import os
 import sys
+import traceback
+from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 import typer
 
-app = typer.Typer(
+from rnnsearch.flows import completion
+from rnnsearch.flows.proxies import spare_loopback
+from rnnsearch.flows.verbosity import Verbosity, set_verbosity, verbosity
+
+CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more: details and tracebacks.")]
+
+
+class _App(typer.Typer):
+    """Every command has `-q` and `-v`."""
+
+    def command(
+        self, name: str | None = None, **settings: Any
+    ) -> Callable[[CommandFunction], CommandFunction]:
+        register = super().command(name, **settings)
+
+        def add(function: CommandFunction) -> CommandFunction:
+            register(_with_verbosity(function))
+            return function
+
+        return add
+
+
+def _with_verbosity(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with two options more, which hold while it works."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, quiet: bool, verbose: bool, **options: Any) -> Any:
+        if quiet and verbose:
+            raise typer.BadParameter("--quiet and --verbose exclude each other; give one")
+        set_verbosity(Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.NORMAL)
+        with contextlib.ExitStack() as stack:
+            if quiet:  # prose goes to standard error; `main` keeps the real one for errors
+                sink = stack.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+                stack.enter_context(contextlib.redirect_stderr(sink))
+            return function(*arguments, **options)
+
+    more = {"quiet": Quiet, "verbose": Verbose}
+    signature = inspect.signature(function)
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
+        for name, kind in more.items()
+    ]
+    call.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *options])  # type: ignore[attr-defined]
+    call.__annotations__ = {**function.__annotations__, **more}
+    return call
+
+
+app = _App(
     name="rnnsearch",
-    help="Reproduce RNNsearch (Bahdanau, Cho, Bengio 2015): a cached, resumable, distributed pipeline.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"rnnsearch {version('rnnsearch')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def everywhere(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Reproduce RNNsearch (Bahdanau, Cho, Bengio 2015): a cached, resumable, distributed pipeline."""
+
+
 Profile = Annotated[
-    str, typer.Option("--profile", "-p", help="A shipped profile (smoke, demo, wmt14) or a TOML file.")
+    str,
+    typer.Option(
+        "--profile",
+        "-p",
+        help="A shipped profile (smoke, demo, wmt14) or a TOML file.",
+        autocompletion=completion.profiles,
+    ),
 ]
 Overrides = Annotated[
-    list[str], typer.Option("--set", help="Change one key: section.key=value.", metavar="KEY=VALUE")
+    list[str],
+    typer.Option(
+        "--set",
+        help="Change one key: section.key=value.",
+        metavar="KEY=VALUE",
+        autocompletion=completion.keys,
+    ),
 ]
 StoreAt = Annotated[
     str,
@@ -32,8 +117,19 @@ StoreAt = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print what a program would read.")]
+OfRun = Annotated[
+    str | None,
+    typer.Option("--run", help="A run; the last finished one by default.", autocompletion=completion.runs),
+]
+OfSystem = Annotated[
+    str | None,
+    typer.Option(
+        "--system", help="A system of the run; its best one by default.", autocompletion=completion.systems
+    ),
+]
 
 STORE = ".rnnsearch"
+MANY = 1_000_000_000
 
 ENVIRONMENT = {  # read by Prefect and Ray when they are imported
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -46,13 +142,19 @@ ENVIRONMENT = {  # read by Prefect and Ray when they are imported
 
 def main() -> None:
     """Run the command line; a user's mistake ends in one message and exit code 2, a failed run in 1."""
+    _speak_utf8()
+    spare_loopback()
     from rnnsearch.flows.errors import USER_ERRORS  # noqa: PLC0415
+    from rnnsearch.storage.errors import explained  # noqa: PLC0415
 
     try:
         app()
     except USER_ERRORS as error:
-        sys.stderr.write(f"rnnsearch: {error}\n")
-        sys.exit(2)
+        _refuse(error)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _refuse(explained(error, f"use {error.filename or 'the disk'}"))
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # typer makes a 1 of it, which is a failed run's
             sys.exit(141)
@@ -69,25 +171,41 @@ def init(
         ),
     ] = None,
     languages: Annotated[
-        tuple[str, str], typer.Option("--languages", help="Of source and target.", metavar="FROM TO")
+        tuple[str, str],
+        typer.Option("--languages", help="Languages of source and target.", metavar="FROM TO"),
     ] = ("en", "fr"),
-    title: Annotated[str | None, typer.Option(help="Of the report; the file's name by default.")] = None,
+    title: Annotated[
+        str | None, typer.Option(help="Title of the report; the file's name by default.")
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write a commented profile for a corpus of your own."""
     from rnnsearch.flows.command_init import write_profile  # noqa: PLC0415
 
-    write_profile(profile, text, languages, title)
+    write_profile(profile, text, languages, title, as_json=as_json)
 
 
 @app.command()
-def run(profile: Profile = "demo", override: Overrides = [], store: StoreAt = STORE) -> None:  # noqa: B006
+def run(
+    profile: Profile = "demo",
+    override: Overrides = [],  # noqa: B006
+    store: StoreAt = STORE,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", help="The last stage, with all it needs.", autocompletion=completion.stages),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Run the pipeline; what is done already is not done again."""
-    sys.exit(_run(profile, override, store))
+    sys.exit(_run(profile, override, store, until=until, as_json=as_json))
 
 
 @app.command()
 def plan(
-    stage: Annotated[str | None, typer.Argument(help="Only this stage, compared key by key.")] = None,
+    stage: Annotated[
+        str | None,
+        typer.Argument(help="Only this stage, compared key by key.", autocompletion=completion.stages),
+    ] = None,
     profile: Profile = "demo",
     override: Overrides = [],  # noqa: B006
     store: StoreAt = STORE,
@@ -100,8 +218,69 @@ def plan(
 
 
 @app.command()
+def data(
+    stage: Annotated[
+        str | None,
+        typer.Argument(
+            help="Show the pairs that this stage kept and dropped.", autocompletion=completion.stages
+        ),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", help="A run; the last one by default.", autocompletion=completion.runs),
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, max=MANY, help="Pairs of each kind.")] = 5,
+    store: StoreAt = STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Show the text of a run: counts, what was dropped and why, and what a survey found."""
+    from rnnsearch.flows.command_data import show_data  # noqa: PLC0415
+
+    show_data(stage, run, rows, store, as_json=as_json)
+
+
+@app.command()
+def fetch(
+    source: Annotated[
+        list[str] | None, typer.Argument(help="Sources of the profile; all of them by default.")
+    ] = None,
+    again: Annotated[
+        list[str] | None,
+        typer.Option("--again", help="Fetch this source although it is there.", metavar="SOURCE"),
+    ] = None,
+    profile: Profile = "demo",
+    override: Overrides = [],  # noqa: B006
+    store: StoreAt = STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Bring the sources of a profile into the store before a run needs them; print their digests."""
+    from rnnsearch.flows.command_fetch import fetch_sources  # noqa: PLC0415
+
+    fetch_sources(source or (), again or (), profile, override, store, as_json=as_json)
+
+
+@app.command()
+def lock(
+    update: Annotated[
+        list[str] | None,
+        typer.Option("--update", help="Accept what this source gives now.", metavar="SOURCE"),
+    ] = None,
+    profile: Profile = "demo",
+    override: Overrides = [],  # noqa: B006
+    store: StoreAt = STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Write the digests of a profile's sources into a lock file beside it, as pins for every store."""
+    from rnnsearch.flows.command_lock import lock_sources  # noqa: PLC0415
+
+    lock_sources(update or (), profile, override, store, as_json=as_json)
+
+
+@app.command()
 def runs(
-    run: Annotated[str | None, typer.Argument(help="One run, stage by stage.")] = None,
+    run: Annotated[
+        str | None, typer.Argument(help="One run, stage by stage.", autocompletion=completion.runs)
+    ] = None,
     store: StoreAt = STORE,
     tag: Annotated[str | None, typer.Option(help="Give the run a tag; tagged runs are kept by gc.")] = None,
     untag: Annotated[str | None, typer.Option(help="Take a tag from the run.")] = None,
@@ -116,7 +295,11 @@ def runs(
 @app.command()
 def lineage(
     what: Annotated[
-        str, typer.Argument(help="A run, a tag, a stage, the start of a digest, or with --row corpus:line.")
+        str,
+        typer.Argument(
+            help="A run, a tag, a stage, the start of a digest, or with --row corpus:line.",
+            autocompletion=completion.runs,
+        ),
     ],
     store: StoreAt = STORE,
     run: Annotated[str | None, typer.Option(help="A run; the last finished one by default.")] = None,
@@ -140,10 +323,15 @@ def lineage(
 
 @app.command()
 def diff(
-    first: Annotated[str, typer.Argument(help="A run: its id, the start of it, or a tag.")],
-    second: Annotated[str, typer.Argument(help="The run to hold beside it.")],
+    first: Annotated[
+        str,
+        typer.Argument(help="A run: its id, the start of it, or a tag.", autocompletion=completion.runs),
+    ],
+    second: Annotated[
+        str, typer.Argument(help="The run to compare it with.", autocompletion=completion.runs)
+    ],
     store: StoreAt = STORE,
-    sentences: Annotated[int, typer.Option(min=0, help="That changed most, of each system.")] = 3,
+    sentences: Annotated[int, typer.Option(min=0, max=MANY, help="Sentences to show of each system.")] = 3,
     as_json: AsJson = False,
 ) -> None:
     """Say what differs between two runs: settings, code, data, curves, BLEU and its significance, sentences."""
@@ -154,15 +342,25 @@ def diff(
 
 @app.command()
 def translate(
-    file: Annotated[Path | None, typer.Argument(help="A text file; standard input by default.")] = None,
+    file: Annotated[
+        str | None,
+        typer.Argument(
+            help="A text file, or a sentence; standard input by default.", metavar="FILE|SENTENCE"
+        ),
+    ] = None,
     store: StoreAt = STORE,
-    run: Annotated[str | None, typer.Option(help="A run; the last finished one by default.")] = None,
-    system: Annotated[str | None, typer.Option(help="A system of the run; its best one by default.")] = None,
+    run: OfRun = None,
+    system: OfSystem = None,
     model: Annotated[Path | None, typer.Option(help="An exported model instead of a run.")] = None,
     search: Annotated[
-        list[str], typer.Option(help="Change the search: beam=12, or preset=groundhog.", metavar="KEY=VALUE")
+        list[str],
+        typer.Option(
+            help="Change the search: beam=12, or preset=groundhog.",
+            metavar="KEY=VALUE",
+            autocompletion=completion.search_keys,
+        ),
     ] = [],  # noqa: B006
-    n_best: Annotated[int, typer.Option("--nbest", min=1, help="Candidates for each line.")] = 1,
+    n_best: Annotated[int, typer.Option("--nbest", min=1, max=10_000, help="Candidates for each line.")] = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Print each candidate's cost before it.")] = False,
     attention: Annotated[
         str | None, typer.Option(help="`terminal`, or a file to write: .html, .svg, .png, .pdf.")
@@ -172,22 +370,28 @@ def translate(
         typer.Option(help="`copy`, or a file of `word TAB translation` lines, by strongest alignment."),
     ] = None,
     serve: Annotated[bool, typer.Option("--serve", help="Serve a page on this machine instead.")] = False,
-    port: Annotated[int, typer.Option(help="Of the page.")] = 8017,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of the page; 0 for any free one.")
+    ] = 8017,
+    as_json: AsJson = False,
 ) -> None:
     """Translate lines of text: one line out for each line in, in order."""
-    from rnnsearch.flows.command_translate import Wish, translate_lines  # noqa: PLC0415
+    from rnnsearch.flows.command_translate import Wish, named, translate_lines  # noqa: PLC0415
 
+    path, sentence = named(file)
     wish = Wish(
         store=store,
         run=run,
         system=system,
         model=model,
-        file=file,
+        file=path,
+        sentence=sentence,
         search=tuple(search),
         n_best=n_best,
         scores=scores,
         attention=attention,
         replace_unknown=replace_unknown,
+        as_json=as_json,
     )
     if serve:
         from rnnsearch.flows.command_serve import serve_page  # noqa: PLC0415
@@ -201,25 +405,32 @@ def translate(
 def export(
     folder: Annotated[Path, typer.Argument(help="The folder to make; it must not be there.")],
     store: StoreAt = STORE,
-    run: Annotated[str | None, typer.Option(help="A run; the last finished one by default.")] = None,
-    system: Annotated[str | None, typer.Option(help="A system of the run; its best one by default.")] = None,
+    run: OfRun = None,
+    system: OfSystem = None,
     as_: Annotated[
         Literal["model", "text"],
         typer.Option("--as", help="A system that `translate --model` loads, or an output as lines of text."),
     ] = "model",
     of: Annotated[
-        str | None, typer.Option("--of", help="The output to write as text: STAGE:OUTPUT.", metavar="OUTPUT")
+        str | None,
+        typer.Option(
+            "--of",
+            help="The output to write as text: STAGE:OUTPUT.",
+            metavar="OUTPUT",
+            autocompletion=completion.outputs,
+        ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write a trained system, or what a stage made as lines of text, into a new folder."""
     if as_ == "text" or of is not None:
         from rnnsearch.flows.command_export_text import export_text  # noqa: PLC0415
 
-        export_text(store, run, of, folder)
+        export_text(store, run, of, folder, as_json=as_json)
         return
     from rnnsearch.flows.command_export import export_system  # noqa: PLC0415
 
-    export_system(store, run, system, folder)
+    export_system(store, run, system, folder, as_json=as_json)
 
 
 @app.command("import")
@@ -229,23 +440,28 @@ def import_(
     ],
     run: Annotated[str | None, typer.Option(help="A run there; its last finished one by default.")] = None,
     store: StoreAt = STORE,
+    as_json: AsJson = False,
 ) -> None:
     """Bring a run from another store, with all that it made: as good as if it had run here."""
     from rnnsearch.flows.command_store import import_run  # noqa: PLC0415
 
-    import_run(source, run, store)
+    import_run(source, run, store, as_json=as_json)
 
 
 @app.command()
 def report(
-    run: Annotated[str | None, typer.Argument(help="A run; the last finished one by default.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Argument(help="A run; the last finished one by default.", autocompletion=completion.runs),
+    ] = None,
     store: StoreAt = STORE,
     to: Annotated[Path | None, typer.Option("--to", help="The folder to write.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Draw the report of a run: HTML, Markdown, JSON and figures."""
     from rnnsearch.flows.command_inspect import draw_report  # noqa: PLC0415
 
-    draw_report(run, store, to)
+    draw_report(run, store, to, as_json=as_json)
 
 
 @app.command()
@@ -270,7 +486,7 @@ def verify(
 @app.command()
 def gc(
     store: StoreAt = STORE,
-    keep_last: Annotated[int, typer.Option(min=0, help="Runs that are kept without a tag.")] = 5,
+    keep_last: Annotated[int, typer.Option(min=0, max=MANY, help="Runs that are kept without a tag.")] = 5,
     apply: Annotated[bool, typer.Option("--apply", help="Delete, instead of saying what would go.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -282,17 +498,18 @@ def gc(
 
 @app.command()
 def adopt(
-    stage: Annotated[str, typer.Argument(help="A stage of the profile.")],
+    stage: Annotated[str, typer.Argument(help="A stage of the profile.", autocompletion=completion.stages)],
     profile: Profile = "demo",
     override: Overrides = [],  # noqa: B006
     store: StoreAt = STORE,
     why: Annotated[str | None, typer.Option(help="What makes the old result good; lineage shows it.")] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Take the adoption back.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Let a stage's result stand although its code or a library's version changed."""
     from rnnsearch.flows.command_store import adopt_stage  # noqa: PLC0415
 
-    adopt_stage(stage, profile, override, store, why=why, undo=undo)
+    adopt_stage(stage, profile, override, store, why=why, undo=undo, as_json=as_json)
 
 
 @app.command()
@@ -311,24 +528,54 @@ def deploy(
     override: Overrides = [],  # noqa: B006
     store: StoreAt = STORE,
     cron: Annotated[str | None, typer.Option(help="A schedule, such as '0 2 * * *'.")] = None,
-    timezone: Annotated[str, typer.Option(help="Of the schedule.")] = "UTC",
-    name: Annotated[str | None, typer.Option(help="Of the deployment; the profile's by default.")] = None,
+    timezone: Annotated[str, typer.Option(help="Time zone of the schedule.")] = "UTC",
+    name: Annotated[
+        str | None, typer.Option(help="Name of the deployment; the profile's by default.")
+    ] = None,
     pool: Annotated[str, typer.Option(help="The work pool whose workers run it.")] = "rnnsearch",
+    as_json: AsJson = False,
 ) -> None:
     """Register a profile as a scheduled deployment on the Prefect server at PREFECT_API_URL."""
     _check(profile, override)
     from rnnsearch.flows.deploy import deploy_profile  # noqa: PLC0415
 
-    deploy_profile(profile, override, store, cron=cron, timezone=timezone, name=name, pool=pool)
+    deploy_profile(
+        profile, override, store, cron=cron, timezone=timezone, name=name, pool=pool, as_json=as_json
+    )
 
 
-def _run(profile: str, overrides: list[str], store: str) -> int:
+def _refuse(error: Exception) -> NoReturn:
+    """Say what went wrong, with a traceback if the user wants to see more."""
+    if verbosity() is Verbosity.VERBOSE:
+        traceback.print_exc()
+    sys.stderr.write(f"rnnsearch: {error}\n")
+    sys.exit(2)
+
+
+def _speak_utf8() -> None:
+    """Use UTF-8 whatever the locale: for names of files, arguments, standard output and the processes to come."""
+    if sys.getfilesystemencoding() != "utf-8":
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")  # names of files may be any bytes
+
+
+def _run(
+    profile: str, overrides: list[str], store: str, *, until: str | None = None, as_json: bool = False
+) -> int:
     _check(profile, overrides)
+    from rnnsearch.flows.errors import UsageError  # noqa: PLC0415
+    from rnnsearch.flows.temporary import temporary_fault  # noqa: PLC0415
+
+    if "RAY_ADDRESS" not in os.environ and (fault := temporary_fault()) is not None:
+        raise UsageError(fault)
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from rnnsearch.flows.command_run import run_profile  # noqa: PLC0415
 
-    return run_profile(profile, overrides, store)
+    return run_profile(profile, overrides, store, until=until, as_json=as_json)
 
 
 def _check(profile: str, overrides: list[str]) -> None:

@@ -3,11 +3,11 @@
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, NamedTuple
+from urllib.parse import urlsplit
 
 import httpx
 import psutil
@@ -18,8 +18,16 @@ from rich.text import Text
 from rnnsearch.flows.cli import emit
 from rnnsearch.flows.cluster import Cluster, ClusterError
 from rnnsearch.flows.command_plan import counted, output_console
-from rnnsearch.model.kernels.build import BuildError, load
-from rnnsearch.storage.errors import StoreError, explained
+from rnnsearch.flows.cpus import usable_cpus
+from rnnsearch.flows.errors import UsageError
+from rnnsearch.flows.places import check_new_folder
+from rnnsearch.flows.proxies import LOOPBACK, proxied, proxies
+from rnnsearch.flows.sources.secrets import redacted
+from rnnsearch.flows.temporary import temporary_fault
+from rnnsearch.model.kernels.bfloat16 import WITHOUT_PRODUCTS, KernelsError, products_on
+from rnnsearch.model.kernels.build import BuildError
+from rnnsearch.model.kernels.compiled import CompiledKernels
+from rnnsearch.storage.errors import StoreError
 from rnnsearch.storage.store import Store
 
 _ROOM = 5 * 10**9  # bytes free, below which a demo's run may fail
@@ -44,8 +52,10 @@ def examine(location: str) -> Iterator[Finding]:
     """Look at everything that a run with this store would use."""
     yield _machine()
     yield _kernels()
+    yield _bfloat16()
     yield _gpu()
     yield from _store(location)
+    yield from _proxy()
     yield from _ray(location)
     yield _prefect()
 
@@ -67,17 +77,38 @@ def show_findings(location: str, as_json: bool) -> None:
 def _machine() -> Finding:
     memory = psutil.virtual_memory().total / 2**30
     python = sys.version.partition(" ")[0]
+    cpus = usable_cpus()
+    limit = f" of {os.cpu_count()} may be used, by {cpus.limit}" if cpus.limit else ""
     return Finding(
-        "machine", "good", f"Python {python}, {os.cpu_count()} processors, {memory:.0f} GiB of memory"
+        "machine",
+        "good",
+        f"Python {python}, {counted(cpus.usable, 'CPU')}{limit}, {memory:.0f} GiB of memory",
     )
+
+
+def _temporary() -> Finding:
+    if (fault := temporary_fault()) is not None:
+        found, _, remedy = fault.rpartition("; ")
+        return Finding("temporary", "bad", found, remedy)
+    return Finding("temporary", "good", "Ray can work in the folder for temporary files")
 
 
 def _kernels() -> Finding:
     try:
-        load()
+        CompiledKernels()
     except BuildError as error:
         return Finding("kernels", "note", f"plain ones, which are slower: {error}")
+    except KernelsError as error:
+        return Finding("kernels", "bad", str(error))
     return Finding("kernels", "good", "compiled for this processor")
+
+
+def _bfloat16() -> Finding:
+    try:
+        native = products_on(torch.device("cpu")) == "native"
+    except KernelsError as error:
+        return Finding("bfloat16", "bad", str(error))
+    return Finding("bfloat16", "good", "the CPU multiplies it" if native else WITHOUT_PRODUCTS)
 
 
 def _gpu() -> Finding:
@@ -107,13 +138,13 @@ def _store(location: str) -> Iterator[Finding]:
 def _future_store(location: str, error: StoreError) -> Finding:
     """A run makes a store where there is none yet, but not where there is something else."""
     folder = Path(location).expanduser().absolute()
-    if "://" in location or folder.exists():
+    if "://" in location or os.path.lexists(folder):
         return Finding("store", "bad", str(error))
-    parent = next(each for each in folder.parents if each.exists())
     try:
-        tempfile.TemporaryDirectory(dir=parent).cleanup()
-    except OSError as error_:
-        return Finding("store", "bad", str(explained(error_, f"make {folder}")))
+        check_new_folder(folder)
+    except UsageError as fault:
+        found, _, remedy = str(fault).rpartition("; ")
+        return Finding("store", "bad", found, remedy)
     return Finding("store", "good", f"none yet; a run makes {folder}")
 
 
@@ -128,6 +159,7 @@ def _room(folder: Path) -> Finding:
 def _ray(location: str) -> Iterator[Finding]:
     cluster = Cluster()
     if cluster.address is None:
+        yield _temporary()
         yield Finding("Ray", "good", "RAY_ADDRESS is not set: a run starts one here, and ends it")
         return
     try:
@@ -165,6 +197,23 @@ def _shared(cluster: Cluster, location: str) -> Finding:
         remedy = "mount the same folder on every node, or give --store s3://bucket/prefix"
         return Finding("shared store", "bad", f"{place} is not what {', '.join(blind)} sees there", remedy)
     return Finding("shared store", "good", "every node sees it")
+
+
+def _proxy() -> Iterator[Finding]:
+    """Which calls a proxy would get; nothing where none is set."""
+    found = ", ".join(f"{name}={redacted(value)}" for name, value in proxies().items())
+    if not found:
+        return
+    if any(map(proxied, LOOPBACK)):
+        yield Finding("proxy", "bad", f"{found} gets loopback calls", f"add {','.join(LOOPBACK)} to no_proxy")
+        return
+    servers = {"PREFECT_API_URL": os.environ.get("PREFECT_API_URL", "")}
+    through = [name for name, url in servers.items() if url and proxied(urlsplit(url).hostname or "")]
+    if through:
+        remedy = "add its host to no_proxy, unless the proxy leads there"
+        yield Finding("proxy", "note", f"{found}, also for {', '.join(through)}; never for loopback", remedy)
+    else:
+        yield Finding("proxy", "good", f"{found} for downloads; never for loopback")
 
 
 def _prefect() -> Finding:

@@ -4,16 +4,21 @@ import json
 import sys
 from pathlib import Path
 
+from rnnsearch.flows.cli import emit
 from rnnsearch.flows.command_inspect import last_finished
 from rnnsearch.flows.export import Card, CardScore, export_model
+from rnnsearch.flows.places import check_new_folder
 from rnnsearch.flows.systems import TrainedSystem, choose_system
 from rnnsearch.storage.store import Store
 
 _SEEN = ("updates", "epochs", "hours", "device", "workers", "threads")
 
 
-def export_system(location: str, run: str | None, system: str | None, folder: Path) -> None:
+def export_system(
+    location: str, run: str | None, system: str | None, folder: Path, *, as_json: bool = False
+) -> None:
     """Write the best system of a run, or a named one, into a new folder and print its path."""
+    check_new_folder(folder)
     store = Store.open(location, create=False)
     found = last_finished(store) if run is None else store.runs.find(run)
     chosen = choose_system(store, found, system)
@@ -28,7 +33,10 @@ def export_system(location: str, run: str | None, system: str | None, folder: Pa
         card=_card(store, chosen),
     )
     sys.stderr.write(f"system {chosen.name} of run {chosen.run}\n")
-    sys.stdout.write(f"{folder}\n")
+    if as_json:
+        emit({"folder": folder, "run": chosen.run, "system": chosen.name, "bleu": chosen.bleu})
+    else:
+        sys.stdout.write(f"{folder}\n")
 
 
 def _card(store: Store, system: TrainedSystem) -> Card:

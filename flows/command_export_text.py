@@ -1,52 +1,53 @@
 """`rnnsearch export --as text`: what a stage made as files for other tools, a line for each row."""
 
-import shutil
 import sys
-import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
 
+from rnnsearch.flows.cli import emit
 from rnnsearch.flows.command_inspect import last_finished
 from rnnsearch.flows.errors import UsageError
+from rnnsearch.flows.places import check_new_folder, new_folder
 from rnnsearch.storage.digests import Digest
-from rnnsearch.storage.errors import explained
 from rnnsearch.storage.runs import Run
 from rnnsearch.storage.store import Store
 
 
-def export_text(location: str, run: str | None, of: str | None, folder: Path) -> None:
+def export_text(
+    location: str, run: str | None, of: str | None, folder: Path, *, as_json: bool = False
+) -> None:
     """Write an output of a run into a new folder, whole or not at all, and print its path.
 
     Each column of text of a table becomes a file, such as `source.txt` and `target.txt` of pairs; other files are
     copied. Raises UsageError for an output that the run has not, and for text that does not fit on lines.
     """
+    check_new_folder(folder)
     store = Store.open(location, create=False)
-    digest = _found(store, last_finished(store) if run is None else store.runs.find(run), of)
-    if folder.exists():
-        raise UsageError(f"{folder} is there already; name a folder that is not, or remove it")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        try:
-            _write(store, digest, building)
-            building.chmod(0o755)
-            building.rename(folder)
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
-    except OSError as error:
-        raise explained(error, f"write {folder}") from error
+    found = last_finished(store) if run is None else store.runs.find(run)
+    digest = _found(store, found, of)
+    with new_folder(folder, store.backend.cache) as building:
+        _write(store, digest, building)
     sys.stderr.write(f"{of}, artifact {digest}\n")
-    sys.stdout.write(f"{folder}\n")
+    if as_json:
+        emit({"folder": folder, "run": found.id, "output": of, "artifact": digest})
+    else:
+        sys.stdout.write(f"{folder}\n")
 
 
-def _found(store: Store, run: Run, of: str | None) -> Digest:
-    outputs = {
+def outputs_of(store: Store, run: Run) -> Mapping[str, Digest]:
+    """Everything that the stages of a run made, as STAGE:OUTPUT."""
+    return {
         f"{use.stage}:{name}": digest
         for use in run.uses
         if (attempt := store.ledger.attempt(use.key, use.attempt, use.stage)) is not None
         for name, digest in attempt.outputs.items()
     }
+
+
+def _found(store: Store, run: Run, of: str | None) -> Digest:
+    outputs = outputs_of(store, run)
     if of is None:
         raise UsageError("--as text wants --of STAGE:OUTPUT, such as --of tokenize/test:pairs")
     if of not in outputs:

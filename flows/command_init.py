@@ -7,6 +7,7 @@ import string
 import sys
 from pathlib import Path
 
+from rnnsearch.flows.cli import emit
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.settings import PROFILES, load_settings
 from rnnsearch.storage.errors import explained
@@ -17,7 +18,12 @@ PAIRS = 100_000  # where no text is given
 
 
 def write_profile(
-    path: Path, text: tuple[Path, Path] | None, languages: tuple[str, str], title: str | None
+    path: Path,
+    text: tuple[Path, Path] | None,
+    languages: tuple[str, str],
+    title: str | None,
+    *,
+    as_json: bool = False,
 ) -> None:
     """Write a profile to a new file, sized for `text` (two files of lines that correspond), and print its path.
 
@@ -61,7 +67,10 @@ def write_profile(
         else "no text was given; set the two urls"
     )
     sys.stderr.write(f"{found}\nlook through the file, then: rnnsearch plan --profile {path}\n")
-    sys.stdout.write(f"{path}\n")
+    if as_json:
+        emit({"profile": path, "pairs": pairs if text else None, "held_out": held, "updates": updates})
+    else:
+        sys.stdout.write(f"{path}\n")
 
 
 def _pairs(source: Path, target: Path) -> int:

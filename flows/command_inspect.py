@@ -13,6 +13,8 @@ from rich.tree import Tree
 from rnnsearch.flows.cli import emit
 from rnnsearch.flows.command_plan import duration, output_console
 from rnnsearch.flows.errors import UsageError
+from rnnsearch.flows.places import check_folder
+from rnnsearch.flows.summary import Summary, summarize
 from rnnsearch.storage.ledger import Attempt
 from rnnsearch.storage.lineage import (
     Branch,
@@ -34,7 +36,7 @@ def show_runs(run: str | None, location: str, tag: str | None, untag: str | None
     if run is None:
         if tag or untag:
             raise UsageError("a tag belongs to a run: name the run, as `rnnsearch runs` lists it")
-        _print_runs(store.runs.list(), as_json)
+        _print_runs([(each, summarize(store, each)) for each in store.runs.list()], as_json)
         return
     found = store.runs.find(run)
     if tag:
@@ -45,21 +47,26 @@ def show_runs(run: str | None, location: str, tag: str | None, untag: str | None
 
 
 def last_finished(store: Store) -> Run:
-    """The newest run that finished. Raises UsageError if there is none."""
-    finished = [run for run in store.runs.list() if run.state == "finished"]
+    """The newest run that finished, of the whole profile. Raises UsageError if there is none."""
+    finished = [run for run in store.runs.list() if run.state == "finished" and "until" not in run.request]
     if not finished:
         raise UsageError(f"no run in {store.location} has finished; `rnnsearch run` makes one")
     return finished[-1]
 
 
-def draw_report(run: str | None, location: str, to: Path | None) -> None:
+def draw_report(run: str | None, location: str, to: Path | None, *, as_json: bool = False) -> None:
     """Draw the report of a run and print where it is."""
+    if to is not None:
+        check_folder(to)
     store = Store.open(location, create=False)
     found = last_finished(store) if run is None else store.runs.find(run)
     from rnnsearch.flows.report.write import write_report  # noqa: PLC0415  # matplotlib is slow to import
 
-    folder = to or report_folder(store, found.id)
-    sys.stdout.write(f"{write_report(store, found.id, folder)}\n")
+    page = write_report(store, found.id, to or report_folder(store, found.id))
+    if as_json:
+        emit({"run": found.id, "report": page})
+    else:
+        sys.stdout.write(f"{page}\n")
 
 
 def report_folder(store: Store, run: str) -> Path:
@@ -191,21 +198,25 @@ def _attempt_json(attempt: Attempt) -> dict[str, object]:
     }
 
 
-def _print_runs(runs: tuple[Run, ...], as_json: bool) -> None:
+def _print_runs(runs: Sequence[tuple[Run, Summary]], as_json: bool) -> None:
     if as_json:
-        emit([_run_json(run) for run in runs])
+        emit([{**_run_json(run), **best._asdict()} for run, best in runs])
         return
-    table = Table("run", "profile", "state", "stages", "cached", "took", "tags", box=None, pad_edge=False)
-    for run in runs:
-        hits = sum(use.hit for use in run.uses)
-        took = duration(run.ended - run.started) if run.ended else ""
+    table = Table(box=None, pad_edge=False)
+    for name in ("run", "profile", "state", "stages", "cached", "took", "BLEU", "updates", "tags"):
+        table.add_column(
+            name, justify="right" if name in ("stages", "cached", "took", "BLEU", "updates") else "left"
+        )
+    for run, best in runs:
         table.add_row(
             run.id,
             str(run.request.get("profile", "")),
             run.state,
             str(len(run.uses)),
-            str(hits),
-            took,
+            str(sum(use.hit for use in run.uses)),
+            duration(run.ended - run.started) if run.ended else "",
+            "" if best.bleu is None else f"{best.bleu:.2f}",
+            "" if best.updates is None else f"{best.updates:,}",
             " ".join(sorted(run.tags)),
         )
     output_console().print(table)

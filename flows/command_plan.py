@@ -9,6 +9,7 @@ from rich.text import Text
 
 from rnnsearch.flows.cli import emit
 from rnnsearch.flows.dag import build
+from rnnsearch.flows.notes import profile_notes
 from rnnsearch.flows.plan import Planned, Status, cost, plan
 from rnnsearch.flows.settings import Settings, SettingsError, load_settings
 from rnnsearch.storage.store import Store
@@ -40,6 +41,8 @@ def show_plan(
         return
     console = output_console()
     console.print(Text(f"{settings.title}: {len(stages)} stages, store {location}"))
+    for note in profile_notes(settings):
+        console.print(Text(f"note: {note}", overflow="fold"))
     if stage is None:
         _print_sources(console, settings)
     _print_stages(console, planned)

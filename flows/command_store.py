@@ -1,5 +1,6 @@
 """`rnnsearch verify`, `gc` and `adopt`: the care of a store."""
 
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -10,6 +11,7 @@ from rnnsearch.flows.command_inspect import last_finished
 from rnnsearch.flows.command_plan import counted, output_console
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.errors import UsageError
+from rnnsearch.flows.job import events_folder
 from rnnsearch.flows.plan import plan
 from rnnsearch.flows.recipe import NOT_COMPUTED, Outputs, recipe_of
 from rnnsearch.flows.settings import load_settings
@@ -82,7 +84,7 @@ def say_repaired(location: str, had: Mapping[tuple[str, Digest], Outputs]) -> in
     return 1 if lost else 0
 
 
-def import_run(source: str, run: str | None, location: str) -> None:
+def import_run(source: str, run: str | None, location: str, *, as_json: bool = False) -> None:
     """Bring a run of another store into this one and print its id."""
     there = Store.open(source, create=False)
     found = last_finished(there) if run is None else there.runs.find(run)
@@ -95,13 +97,19 @@ def import_run(source: str, run: str | None, location: str) -> None:
         f"run {carried.run} of {there.location}: {counted(carried.stages, 'stage')}, "
         f"{counted(carried.blobs, 'new blob')} of {carried.bytes / 1e6:,.1f} MB\n"
     )
-    sys.stdout.write(f"{carried.run}\n")
+    if as_json:
+        emit(carried._asdict())
+    else:
+        sys.stdout.write(f"{carried.run}\n")
 
 
 def collect_garbage(location: str, keep_last: int, apply: bool, as_json: bool) -> None:
     """Say what no kept run reaches, and delete it if `apply`."""
     store = Store.open(location, create=False)
     planned = collect(store, keep_last) if apply else plan_gc(store, keep_last)
+    for attempt in planned.attempts if apply else ():
+        if store.ledger.latest(attempt.key, attempt.stage) is None:
+            shutil.rmtree(events_folder(store, attempt.stage, attempt.key), ignore_errors=True)
     if as_json:
         emit({"applied": apply, "runs": planned.runs, "stages": [each._asdict() for each in planned.stages]})
         return
@@ -109,13 +117,23 @@ def collect_garbage(location: str, keep_last: int, apply: bool, as_json: bool) -
 
 
 def adopt_stage(
-    stage: str, profile: str, overrides: Sequence[str], location: str, *, why: str | None, undo: bool
+    stage: str,
+    profile: str,
+    overrides: Sequence[str],
+    location: str,
+    *,
+    why: str | None,
+    undo: bool,
+    as_json: bool = False,
 ) -> None:
     """Let the newest result of a stage stand for its changed code or versions, or take that back."""
     store = Store.open(location, create=False)
     recipe = _recipe_now(store, stage, profile, overrides)
     if undo:
         undone = store.ledger.undo(recipe.key, stage, why or "")
+        if as_json:
+            emit({"stage": stage, "recipe": recipe.key, "adopted": None})
+            return
         sys.stdout.write(
             f"{stage}: the adoption ({undone.adopted.why if undone.adopted else ''}) is taken back\n"
         )
@@ -126,6 +144,9 @@ def adopt_stage(
         )
     old = _adoptable(store, recipe)
     store.ledger.adopt(recipe, old, why)
+    if as_json:
+        emit({"stage": stage, "recipe": recipe.key, "adopted": {"recipe": old.key, "attempt": old.number}})
+        return
     sys.stdout.write(f"{stage}: attempt {old.number} of recipe {old.key[:12]} stands for {recipe.key[:12]}\n")
 
 

@@ -1,20 +1,22 @@
 """The stages of a run and what hangs on what. Light: `plan` reads it without torch, Prefect or Ray."""
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from rnnsearch.flows.settings import (
     BACKWARD,
     AlignmentConfig,
+    CorpusConfig,
     ExternalConfig,
     Settings,
+    SettingsError,
     SweepConfig,
     SystemConfig,
 )
 from rnnsearch.flows.shapes import SHARDS, TEXT, Ref, Stage, fold_stage, map_stage, sections
 from rnnsearch.flows.sources.config import SourceConfig
+from rnnsearch.pipeline.config import LanguagesConfig
 
 SPLITS = ("train", "dev", "test")
 _KERNELS = "model/kernels/kernels.cpp"  # sums in another order differ in their last bits
@@ -32,6 +34,15 @@ def _stages(settings: Settings) -> Iterator[Stage]:
     if settings.select is not None:
         yield from _selection(settings)
         training = Ref("select", "kept")
+    yield fold_stage(
+        "overlap",
+        ("overlap",),
+        "overlap",
+        ("find_overlap", "sum_overlap"),
+        sharded={"pairs": (training,)},
+        whole={"sentences": (Ref("leakage/test", "sentences"),)},
+        config=sections(settings.leakage),
+    )
     yield fold_stage(
         "shortlist",
         ("source", "target", "source_counts", "target_counts"),
@@ -56,18 +67,20 @@ def _pairs(settings: Settings) -> Iterator[Stage]:
             name=f"download/{name}",
             shape="run",
             outputs=("file",),
-            config={"source": source.model_dump(mode="json", include={"url", "sha256", "md5", "member"})},
+            config=_identity(source),
             roots=(
-                "rnnsearch.flows.sources.config:SourceConfig",
-            ),  # the address and the digest decide, not the road
-            local=_local_file(source),
+                "rnnsearch.flows.download:as_file",
+                *(("rnnsearch.flows.sources.archive:extract",) if source.member else ()),
+            ),
+            local=source.local if source.sha256 is None else None,
+            unkeyed={"source": source.model_dump(mode="json")},
         )
     for name, corpus in settings.corpora.items():
         yield Stage(
             name=f"ingest/{name}",
             shape="run",
             outputs=("pairs",),
-            whole={"file": tuple(Ref(f"download/{source}", "file") for source in corpus.sources)},
+            whole={"file": tuple(Ref(f"download/{name}", "file") for name in _by_side(settings, corpus))},
             config={
                 "corpus": name,
                 "format": corpus.format.model_dump(mode="json"),
@@ -78,12 +91,22 @@ def _pairs(settings: Settings) -> Iterator[Stage]:
         )
     pairs = tuple(Ref(f"ingest/{corpus}", "pairs") for corpus in settings.corpora)
     yield fold_stage(
+        "survey",
+        ("survey",),
+        "survey",
+        ("survey_shard", "sum_survey"),
+        sharded={"pairs": pairs},
+        config=sections(settings.clean, settings.filter, _languages(settings)),
+        libraries=_filter_libraries(settings),
+    )
+    yield fold_stage(
         "holdout-keys",
         ("keys",),
         "holdout",
         ("candidate_keys", "choose_keys"),
         sharded={"pairs": pairs},
         config=sections(settings.holdout),
+        libraries=("ftfy",),
     )
     yield map_stage(
         "holdout",
@@ -96,19 +119,26 @@ def _pairs(settings: Settings) -> Iterator[Stage]:
 
 
 def _clean_text(settings: Settings) -> Iterator[Stage]:
+    training_filters = (settings.filter, _languages(settings))
     for split in SPLITS:
         function = "clean_shard" if split == "train" else "normalize_shard"
         yield map_stage(
             f"{'clean' if split == 'train' else 'normalize'}/{split}",
-            ("kept", "dropped"),
+            ("kept", "dropped") if split == "train" else ("kept",),
             f"clean:{function}",
             sharded={"pairs": (Ref("holdout", split),)},
-            config=sections(settings.clean),
+            config=sections(settings.clean, *(training_filters if split == "train" else ())),
+            libraries=_filter_libraries(settings) if split == "train" else ("ftfy",),
         )
     kept = (Ref("clean/train", "kept"),)
     evaluation = (Ref("normalize/dev", "kept"), Ref("normalize/test", "kept"))
     yield fold_stage(
-        "duplicates", ("rows",), "duplicates", ("pair_hashes", "find_duplicates"), sharded={"pairs": kept}
+        "duplicates",
+        ("rows",),
+        "duplicates",
+        ("pair_hashes", "find_duplicates"),
+        sharded={"pairs": kept},
+        config=sections(settings.duplicates),
     )
     yield fold_stage(
         "leakage",
@@ -116,6 +146,21 @@ def _clean_text(settings: Settings) -> Iterator[Stage]:
         "leakage",
         ("evaluation_sentences", "gather_sentences"),
         sharded={"pairs": evaluation},
+    )
+    yield fold_stage(
+        "leakage/test",
+        ("sentences",),
+        "leakage",
+        ("evaluation_sentences", "gather_sentences"),
+        sharded={"pairs": (Ref("normalize/test", "kept"),)},
+    )
+    yield map_stage(
+        "gate-dev",
+        ("kept", "dropped"),
+        "leakage:gate_dev",
+        sharded={"pairs": (Ref("normalize/dev", "kept"),)},
+        whole={"sentences": (Ref("leakage/test", "sentences"),)},
+        config=sections(settings.leakage),
     )
     yield map_stage(
         "gate",
@@ -125,16 +170,35 @@ def _clean_text(settings: Settings) -> Iterator[Stage]:
         whole={"sentences": (Ref("leakage", "sentences"),)},
         config=sections(settings.leakage),
     )
+    sources = {
+        "train": Ref("gate", "kept"),
+        "dev": Ref("gate-dev", "kept"),
+        "test": Ref("normalize/test", "kept"),
+    }
     for split in SPLITS:
-        source = Ref("gate", "kept") if split == "train" else Ref(f"normalize/{split}", "kept")
         yield map_stage(
             f"tokenize/{split}",
             ("pairs",),
             "tokenization:tokenize_shard",
-            sharded={"pairs": (source,)},
+            sharded={"pairs": (sources[split],)},
             config=sections(settings.tokenize),
             libraries=("sacremoses", "regex"),
         )
+
+
+def _languages(settings: Settings) -> LanguagesConfig:
+    return LanguagesConfig(source=settings.tokenize.source_language, target=settings.tokenize.target_language)
+
+
+def _filter_libraries(settings: Settings) -> tuple[str, ...]:
+    """What the filters use. Raises SettingsError where an optional library is wanted and not there."""
+    if not settings.filter.languages:
+        return ("ftfy", "langcodes")
+    if find_spec("py3langid") is None:
+        raise SettingsError(
+            "filter.languages needs py3langid, which is not installed; install rnnsearch[langid], or set it to false"
+        )
+    return ("ftfy", "langcodes", "py3langid")
 
 
 def _selection(settings: Settings) -> Iterator[Stage]:
@@ -300,7 +364,7 @@ def _external(settings: Settings, name: str, other: ExternalConfig) -> Iterator[
         },
         config={"tokens": other.tokens, **text},
         roots=("rnnsearch.flows.beside:external", *SHARDS),
-        libraries=(*TEXT, "sacremoses", "regex"),
+        libraries=(*TEXT, "ftfy", "sacremoses", "regex"),
     )
     given = Ref(f"external/{name}", "hypotheses")
     yield _evaluation(settings, name, all_=given, no_unk=given, search={"search": {}})
@@ -318,7 +382,7 @@ def _evaluation(settings: Settings, name: str, *, all_: Ref, no_unk: Ref, search
             "tokens": (Ref("tokenize/test", "pairs"),),
             "raw": (Ref("normalize/test", "kept"),),
         },
-        whole=_shortlists(),
+        whole={**_shortlists(), "overlap": (Ref("overlap", "overlap"),)},
         config={**sections(settings.evaluate, settings.tokenize), **search},
         libraries=("sacrebleu", "sacremoses"),
     )
@@ -379,8 +443,27 @@ def _continued(settings: Settings, name: str) -> int:
     return 0 if base is None else 1 + _continued(settings, base)
 
 
-def _local_file(source: SourceConfig) -> Path | None:
-    """The file that an unpinned `file://` source names."""
-    if source.pinned or not source.url.startswith("file:"):
-        return None
-    return Path(unquote(urlsplit(source.url).path))
+def _identity(source: SourceConfig) -> Mapping[str, Any]:
+    """What decides the bytes of a source: its digest if that is known, else its address.
+
+    The content of a local file is added when the recipe is made.
+    """
+    member = {} if source.member is None else {"member": source.member}
+    if source.sha256 is not None:
+        return {"content": source.sha256, **member}
+    if source.local is not None:
+        return member
+    return {"url": source.url, "md5": source.md5, **member}
+
+
+def _by_side(settings: Settings, corpus: CorpusConfig) -> Sequence[str]:
+    """The sources of a corpus; of several files the source side, the target side and the keys, in that order.
+
+    Files that have the names that the format gives to the sides are sorted by them.
+    """
+    sides = [getattr(corpus.format, side, "") for side in ("source", "target", "key")]
+    named = {settings.sources[name].name: name for name in corpus.sources}
+    wanted = [side for side in sides if side]
+    if len(corpus.sources) > 1 and set(named) == set(wanted):
+        return [named[side] for side in wanted]
+    return corpus.sources

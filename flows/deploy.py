@@ -14,6 +14,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.schedules import Cron, Schedule
 from prefect.types.entrypoint import EntrypointType
 
+from rnnsearch.flows.cli import emit
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.reproduce import reproduce
 from rnnsearch.flows.settings import find_profile, load_settings
@@ -28,9 +29,12 @@ def deploy_profile(
     timezone: str,
     name: str | None,
     pool: str,
+    as_json: bool = False,
 ) -> None:
     """Register the deployment `reproduce/NAME`; say how to serve it. Raises UsageError without a server."""
     load_settings(profile, overrides)
+    _check_timezone(timezone)
+    schedules = [] if cron is None else [_schedule(cron, timezone)]
     server = os.environ.get("PREFECT_API_URL")
     if not server:
         raise UsageError(
@@ -43,7 +47,7 @@ def deploy_profile(
     deployment = RunnerDeployment.from_flow(
         reproduce,
         name=label,
-        schedules=[_schedule(cron, timezone)] if cron else [],
+        schedules=schedules,
         parameters={
             "profile": profile if shipped else str(path),
             "overrides": list(overrides),
@@ -65,15 +69,24 @@ def deploy_profile(
         f"serve it where the store is: prefect worker start --pool {pool}\n"
         f"run it now: prefect deployment run reproduce/{label}\n"
     )
-    sys.stdout.write(f"reproduce/{label}\n")
+    if as_json:
+        emit({"deployment": f"reproduce/{label}", "server": server, "pool": pool})
+    else:
+        sys.stdout.write(f"reproduce/{label}\n")
 
 
 def _schedule(cron: str, timezone: str) -> Schedule:
     try:
-        ZoneInfo(timezone)
         return Cron(cron, timezone=timezone)
-    except (ValueError, ZoneInfoNotFoundError) as error:
+    except ValueError as error:
         raise UsageError(f"the schedule {cron!r} ({timezone}) is not one: {error}") from error
+
+
+def _check_timezone(name: str) -> None:
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, ZoneInfoNotFoundError) as error:
+        raise UsageError(f"{name!r} is not a time zone, such as Europe/Paris: {error}") from error
 
 
 def _make_pool(name: str) -> None:

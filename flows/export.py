@@ -8,17 +8,16 @@ text.json           how text becomes tokens, and the search of the evaluation
 README.md           the model card
 """
 
-import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from rnnsearch.flows.places import check_new_folder, new_folder
 from rnnsearch.flows.report.text import markdown_text
-from rnnsearch.flows.translate import TranslateError, check_sizes
+from rnnsearch.flows.translate import check_sizes
 from rnnsearch.flows.translator import SOURCE, TARGET, TEXT, Described, TextConfig
 from rnnsearch.model.checkpoint import BEST, CONFIG, MODEL, load_network
 from rnnsearch.model.config import NetworkConfig, SearchConfig
@@ -60,18 +59,15 @@ def export_model(
 ) -> None:
     """Write the system into the new `folder`, whole or not at all.
 
-    `model` is the artifact of a training, `source` and `target` are its shortlists. Raises TranslateError where the
-    folder exists already, or where model and shortlists do not belong together.
+    `model` is the artifact of a training, `source` and `target` are its shortlists. Raises UsageError where the folder
+    is there already or cannot be made, TranslateError where model and shortlists do not belong together.
     """
-    if folder.exists():
-        raise TranslateError(f"{folder} is there already; name a folder that is not, or remove it")
+    check_new_folder(folder)
     trained = store.local_folder(model)
     shortlists = {SOURCE: _table(store, source), TARGET: _table(store, target)}
     network = load_network(trained)
     check_sizes(network, *shortlists.values())
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with new_folder(folder, store.backend.cache) as building:
         best = (trained / BEST).exists()
         shutil.copyfile(trained / (BEST if best else MODEL), building / MODEL)
         shutil.copyfile(trained / CONFIG, building / CONFIG)
@@ -84,13 +80,6 @@ def export_model(
         parameters = sum(parameter.numel() for parameter in network.parameters())
         sizes = [shortlist.num_rows for shortlist in shortlists.values()]
         _write(building / CARD, model_card(card, network.config, sizes, parameters, text, model, best=best))
-        building.chmod(0o755)
-        for path in (*building.iterdir(), building):
-            _sync(path)
-        building.rename(folder)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
-    _sync(folder.parent)
 
 
 def model_card(
@@ -175,12 +164,3 @@ def _table(store: Store, digest: Digest) -> pa.Table:
 
 def _write(path: Path, text: str) -> None:
     path.write_bytes(text.encode())
-
-
-def _sync(path: Path) -> None:
-    """Make a file, or the names in a folder, survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,8 @@ class Job:
     inputs: Mapping[str, Digest]
     config: Mapping[str, Any]
     placement: PlacementConfig
+    code: str = ""  # the digest of the stage's code
+    unkeyed: Mapping[str, Any] = field(default_factory=dict)  # of the stage: not in its recipe
 
     @property
     def store(self) -> Store:
@@ -56,6 +58,12 @@ class Finished(NamedTuple):
 
     files: Files
     observations: Mapping[str, Any]
+
+
+def events_folder(store: Store, stage: str, key: Digest) -> Path:
+    """TensorBoard's events of a training; all of a store lie in one folder, which TensorBoard can show as a whole."""
+    name = f"tensorboard/{stage.rpartition('/')[2]}-{key[:12]}"
+    return store.backend.local_path(name) or store.backend.cache / name
 
 
 def work_folder(store: Store, key: Digest) -> Path:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.recipe import NOT_COMPUTED, Outputs, differences, look_up, recipe_of
 from rnnsearch.flows.shapes import Stage
 from rnnsearch.storage.digests import Digest
@@ -50,7 +51,7 @@ def plan(stages: Sequence[Stage], store: Store | None, asked: str | None = None)
     """
     known: dict[str, Outputs] = {}
     again: dict[str, tuple[str, ...]] = {}  # by stage: the recomputed stages that its outputs rely on
-    for stage in stages if asked is None else _up_to(stages, asked):
+    for stage in stages if asked is None else up_to(stages, asked):
         missing = [name for name in stage.upstream() if name not in known]
         if missing:
             so_far = _differences_so_far(stage, store, known) if store and stage.name == asked else ()
@@ -104,8 +105,12 @@ def _lost_outputs(store: Store, recipe: Recipe) -> Outputs | None:
     return attempts[-1].outputs if attempts else None
 
 
-def _up_to(stages: Sequence[Stage], asked: str) -> Sequence[Stage]:
-    """A stage and all its dependencies."""
+def up_to(stages: Sequence[Stage], asked: str) -> Sequence[Stage]:
+    """A stage and all its dependencies. Raises UsageError for a stage that is not among them."""
+    if asked not in {stage.name for stage in stages}:
+        raise UsageError(
+            f"the profile has no stage {asked!r}; it has {', '.join(stage.name for stage in stages)}"
+        )
     wanted = {asked}
     for stage in reversed(stages):
         if stage.name in wanted:

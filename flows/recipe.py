@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.shapes import Stage
+from rnnsearch.flows.sources.known import content_of
 from rnnsearch.storage.code import CodeDigest, code_digest
-from rnnsearch.storage.digests import Digest, hash_file
+from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.ledger import Attempt
 from rnnsearch.storage.recipes import Recipe, compare_code, compare_recipes, nearest_recipe
 from rnnsearch.storage.store import Store
@@ -45,11 +46,11 @@ def recipe_of(stage: Stage, upstream: Mapping[str, Outputs]) -> Recipe:
 
 
 def _content(stage: Stage) -> Mapping[str, Digest]:
-    """The digest of a file outside the store, read now: its size and dates may be what they were."""
+    """The digest of a file outside the store. The stage checks it against the bytes that it stores."""
     if stage.local is None:
         return {}
     try:
-        return {"content": hash_file(stage.local)}
+        return {"content": content_of(stage.local)}
     except OSError as error:
         raise UsageError(
             f"{stage.name}: {stage.local} cannot be read ({error.strerror}); see the source's url"
@@ -98,9 +99,8 @@ def look_up(store: Store, recipe: Recipe, roots: tuple[str, ...], *, keep: bool 
     `keep` makes gc leave the outputs alone as long as this process lives.
     """
     usable = store.keep if keep else store.intact
-    standing = [
-        each for each in store.ledger.attempts(recipe.key, recipe.stage) if each.withdrawn != "undone"
-    ]
+    known = store.ledger.attempts(recipe.key, recipe.stage)
+    standing = [each for each in known if each.withdrawn not in ("undone", "doubted")]
     for attempt in reversed(standing):
         if all(usable(digest) for digest in attempt.outputs.values()):
             return Finding(attempt, ())
@@ -110,6 +110,8 @@ def look_up(store: Store, recipe: Recipe, roots: tuple[str, ...], *, keep: bool 
             return Finding(None, ("gc removed its output",))
         hurt = [name for name, digest in last.outputs.items() if not store.intact(digest)]
         return Finding(None, tuple(f"output {name} is missing or damaged" for name in hurt))
+    if any(each.withdrawn == "doubted" for each in known):
+        return Finding(None, ("what it gave could not be read; it is asked for again",))
     return Finding(None, differences(store, recipe, roots))
 
 

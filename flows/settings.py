@@ -7,24 +7,30 @@ single keys; the value is read as TOML, and as a plain string where it is not TO
 import difflib
 import os
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from rnnsearch.flows.cpus import usable_cpus
 from rnnsearch.flows.sources.config import SourceConfig
+from rnnsearch.flows.sources.lockfile import lock_path, pinned_by, read_lock
+from rnnsearch.flows.sources.secrets import redacted
 from rnnsearch.model.config import GROUNDHOG, NetworkConfig, SearchConfig, TrainConfig
 from rnnsearch.pipeline.config import (
     CleanConfig,
+    DuplicatesConfig,
     EncodeConfig,
     EvaluateConfig,
+    FilterConfig,
     Format,
     HoldoutConfig,
     IngestConfig,
     LanguageModelConfig,
     LeakageConfig,
+    Section,
     SelectConfig,
     ShortlistConfig,
     TokenizeConfig,
@@ -41,11 +47,9 @@ S = TypeVar("S", bound=BaseModel)
 class SettingsError(ValueError):
     """A profile or an override that cannot be used; the message says which key and what would do."""
 
-
-class Section(BaseModel):
-    """A part of the configuration: frozen, and it refuses names that it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    def __init__(self, message: str) -> None:
+        """Keep the message without the secrets of addresses that it quotes."""
+        super().__init__(redacted(message))
 
 
 class CorpusConfig(Section):
@@ -114,7 +118,7 @@ class AlignmentConfig(Section):
 class SweepConfig(Section):
     """Beam width against quality and latency, on the first sentences of dev."""
 
-    beams: tuple[Annotated[int, Field(gt=0)], ...] = Field(default=(1, 2, 4, 8, 12), min_length=1)
+    beams: tuple[Annotated[int, Field(gt=0, le=10_000)], ...] = Field(default=(1, 2, 4, 8, 12), min_length=1)
     sentences: int = Field(default=200, gt=0)
     systems: tuple[str, ...] = ()  # all of them, if none is named
 
@@ -129,14 +133,14 @@ class SweepConfig(Section):
 class PlacementConfig(Section):
     """Where things run: never part of a recipe, always recorded."""
 
-    train_workers: int = Field(default=1, gt=0)
-    threads_per_worker: int = Field(default=0, ge=0)  # 0: the machine's processors, shared by the workers
-    stages_at_once: int = Field(default=1, gt=0)
+    train_workers: int = Field(default=1, gt=0, le=10_000)
+    threads_per_worker: int = Field(default=0, ge=0, le=10_000)  # 0: the usable CPUs, shared by the workers
+    stages_at_once: int = Field(default=1, gt=0, le=10_000)
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: a GPU where there is one
 
     def threads(self) -> int:
         """Threads of each training worker."""
-        return self.threads_per_worker or max(1, (os.cpu_count() or 1) // self.train_workers)
+        return self.threads_per_worker or max(1, usable_cpus().usable // self.train_workers)
 
 
 class Settings(Section):
@@ -149,6 +153,8 @@ class Settings(Section):
     ingest: IngestConfig = IngestConfig()
     holdout: HoldoutConfig
     clean: CleanConfig = CleanConfig()
+    filter: FilterConfig = FilterConfig()
+    duplicates: DuplicatesConfig = DuplicatesConfig()
     leakage: LeakageConfig = LeakageConfig()
     tokenize: TokenizeConfig = TokenizeConfig()
     language_model: LanguageModelConfig = LanguageModelConfig()
@@ -156,7 +162,7 @@ class Settings(Section):
     shortlist: ShortlistConfig = ShortlistConfig()
     encode: EncodeConfig = EncodeConfig()
     systems: dict[str, SystemConfig]
-    external: dict[str, ExternalConfig] = {}
+    external: dict[str, ExternalConfig] = Field(default_factory=dict)
     search: SearchConfig = SearchConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     alignment: AlignmentConfig | None = None  # absent: attention is held against nothing
@@ -194,6 +200,8 @@ class Settings(Section):
             known(source, self.sources, f"alignment.{key}")
         if BACKWARD in (*self.systems, *self.external):
             raise ValueError(f"the name {BACKWARD!r} is that of the other direction; give the system another")
+        for corpus in self.tokenize.pretokenized_corpora:
+            known(corpus, self.corpora, "tokenize.pretokenized_corpora")
         for system in self.sweep.systems if self.sweep else ():
             known(system, self.systems, "sweep.systems")
         for system, chosen in self.systems.items():
@@ -212,15 +220,18 @@ class Settings(Section):
         return self
 
 
-def load_settings(profile: str, overrides: Iterable[str] = ()) -> Settings:
+def load_settings(profile: str, overrides: Iterable[str] = (), *, locked: bool = True) -> Settings:
     """Read a profile by name or by path and apply `section.key=value` overrides in order.
 
-    Relative `file:` sources are meant from the profile's folder. Raises SettingsError.
+    Relative `file:` sources are meant from the profile's folder. If `locked`, the lock file beside the profile pins
+    the sources that have no digest of their own. Raises SettingsError.
     """
     path = find_profile(profile)
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise SettingsError(f"{path} is not a TOML file: {error}") from error
     for override in overrides:
         _override(values, override)
@@ -228,7 +239,14 @@ def load_settings(profile: str, overrides: Iterable[str] = ()) -> Settings:
         settings = Settings.model_validate(values)
     except ValidationError as error:
         raise SettingsError(_explain(f"the profile {profile}", error, Settings)) from error
-    sources = {name: source.resolved(path.parent) for name, source in settings.sources.items()}
+    try:
+        pins = read_lock(lock_path(path)) if locked else {}
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    sources = {
+        name: pinned_by(source.resolved(path.parent), pins.get(name))
+        for name, source in settings.sources.items()
+    }
     return settings.model_copy(update={"sources": sources})
 
 
@@ -250,15 +268,26 @@ def apply_overrides(config: S, overrides: Iterable[str], name: str) -> S:
         raise SettingsError(_explain(name, error, type(config))) from error
 
 
+def setting_names(settings: Settings) -> Iterator[str]:
+    """The path of every setting, with the names that a profile gives to sources, corpora and systems."""
+    tables = {name: list(getattr(settings, name)) for name in ("sources", "corpora", "systems", "external")}
+    for path in dict.fromkeys(_paths(Settings)):
+        table, entry, rest = path.partition(".NAME.")
+        if not entry:
+            yield path
+        for name in tables.get(table, ()):
+            yield f"{table}.{name}.{rest}"
+
+
 def find_profile(profile: str) -> Path:
     """The file of a profile given by name (`demo`) or by path (`mine.toml`)."""
     if profile.endswith(".toml") or "/" in profile:
         path = Path(profile)
-        if not path.is_file():
+        if not _is_file(path):
             raise SettingsError(f"there is no profile {profile}; `rnnsearch init` writes one to start from")
         return path.resolve()
     path = PROFILES / f"{profile}.toml"
-    if not path.is_file():
+    if not _is_file(path):
         shipped = sorted(each.stem for each in PROFILES.glob("*.toml"))
         raise SettingsError(
             f"there is no profile {profile!r}{_nearest(profile, shipped)}; shipped: {', '.join(shipped)}"
@@ -270,17 +299,30 @@ def _override(values: dict[str, Any], override: str) -> None:
     name, equals, text = override.partition("=")
     keys = [key.strip() for key in name.split(".")]
     if not equals or not all(keys):
-        raise SettingsError(f"--set {override!r} is not of the form section.key=value")
+        raise SettingsError(f"--set {_short(override)} is not of the form section.key=value")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML, a number of too many digits, brackets without end
         value = text
     place = values
     for key in keys[:-1]:
         place = place.setdefault(key, {})
         if not isinstance(place, dict):
-            raise SettingsError(f"--set {override!r}: {key!r} is a value, not a section")
+            raise SettingsError(f"--set {_short(override)}: {key!r} is a value, not a section")
     place[keys[-1]] = value
+
+
+def _short(value: object) -> str:
+    """A value as a message shows it."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return f"a {type(value).__name__} with a number of thousands of digits"
+    return text if len(text) <= 200 else f"{text[:150]} … {text[-20:]}"
+
+
+def _is_file(path: Path) -> bool:
+    return os.path.isfile(path)  # noqa: PTH113 - Path.is_file raises for a name that is too long
 
 
 def _explain(profile: str, error: ValidationError, model: type[BaseModel]) -> str:
@@ -289,11 +331,11 @@ def _explain(profile: str, error: ValidationError, model: type[BaseModel]) -> st
         place, names = _located(model, [str(part) for part in problem["loc"]])
         where = ".".join(place)
         if problem["type"] == "extra_forbidden":
-            lines.append(f"{where} is not a setting{_nearest(place[-1], names)}")
+            lines.append(f"{where} is not a setting; {_hint(place[-1], names, model)}")
         elif problem["type"] == "value_error":
             lines.append(f"{where + ': ' if where else ''}{problem['ctx']['error']}")
         else:
-            found = "" if problem["type"] == "missing" else f", found {problem['input']!r}"
+            found = "" if problem["type"] == "missing" else f", found {_short(problem['input'])}"
             lines.append(f"{where}: {problem['msg'][:1].lower()}{problem['msg'][1:]}{found}")
     return f"{profile} cannot be used:\n  " + "\n  ".join(lines)
 
@@ -321,6 +363,32 @@ def _inside(kind: Any, name: str) -> Sequence[Any]:
         found = next(reversed(get_args(kind)), None)
     options = get_args(found) if get_origin(found) in (Union, UnionType) else (found,)
     return [option for option in options if option not in (None, NoneType)]
+
+
+def _hint(name: str, names: Sequence[str], model: type[BaseModel]) -> str:
+    """What was meant by an unknown name: one of its own section, the path of one elsewhere, or what there is."""
+    paths = list(_paths(model))
+    elsewhere = {path.rpartition(".")[2] for path in paths}
+    # A name of the same section may be farther off than one that must be sought elsewhere.
+    for places, cutoff in ((names, 0.8), (elsewhere, 1.0), (names, 0.6), (elsewhere, 0.75)):
+        if near := difflib.get_close_matches(name, places, n=1, cutoff=cutoff):
+            if places is names:
+                return f"did you mean {near[0]!r}?"
+            meant = dict.fromkeys(path for path in paths if path.rpartition(".")[2] == near[0])
+            return f"did you mean {' or '.join(map(repr, list(meant)[:3]))}?"
+    return f"there are {', '.join(dict.fromkeys(names))}"
+
+
+def _paths(kind: Any, before: str = "") -> Iterator[str]:
+    """The path of every setting below a section or a table of sections, whose entries are called NAME."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        for name in kind.model_fields:
+            yield before + name
+            for inner in _inside(kind, name):
+                yield from _paths(inner, f"{before}{name}.")
+    elif get_origin(kind) is dict:
+        for inner in _inside(kind, "NAME"):
+            yield from _paths(inner, f"{before}NAME.")
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""A stage as a value, and its three shapes (DESIGN 4). Light: `plan` reads it without torch, Prefect or Ray.
+"""A stage as a value, and its three shapes (architecture 4). Light: `plan` reads it without torch, Prefect or Ray.
 
 A *map* turns each shard of its sharded inputs into one shard of each output. A *fold* makes a partial value of each
 shard and merges them. A *run* is one piece of work with its own resume.
@@ -40,6 +40,7 @@ class Stage:
     roots: tuple[str, ...]  # the code that decides bytes, `module:definition` or a data file of the package
     libraries: tuple[str, ...] = ()  # distributions whose version decides bytes
     local: Path | None = None  # a file outside the store whose content decides: it may change in place
+    unkeyed: Mapping[str, Any] = field(default_factory=dict)  # what the work needs and no byte depends on
 
     @property
     def kind(self) -> str:

@@ -15,12 +15,15 @@ from prefect.states import Completed
 
 from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.console import RunConsole
+from rnnsearch.flows.download import doubt_downloads
 from rnnsearch.flows.job import Files, Finished, Job, clear_work
 from rnnsearch.flows.recipe import Outputs, code_changed, code_of, look_up, partial_roots, recipe_of
 from rnnsearch.flows.settings import PlacementConfig
 from rnnsearch.flows.shapes import Stage
 from rnnsearch.flows.shards import MergeTask, ShardTask, compute_merge, compute_shard, needs, shard_name
+from rnnsearch.flows.steps import Step
 from rnnsearch.flows.work import WORK, FoldWork, MapWork, RunWork
+from rnnsearch.pipeline.errors import TextError
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.errors import explained
@@ -63,7 +66,7 @@ class _Counts:
 def as_task(stage: Stage, session: Session) -> Task[[Mapping[str, Outputs]], Outputs | State[Outputs]]:
     """The Prefect task of a stage. It takes the outputs of the stages before it; a hit ends in state `Cached`.
 
-    The ledger is the only cache: Prefect's own served stale results (DESIGN 4).
+    The ledger is the only cache: Prefect's own served stale results (architecture 4).
     """
 
     @task(name=stage.name, task_run_name=stage.name, cache_policy=NO_CACHE, persist_result=False)
@@ -99,6 +102,8 @@ def run_stage(stage: Stage, session: Session, upstream: Mapping[str, Outputs]) -
                     return _compute(stage, session, recipe, found.reasons, lease), False
                 except Exception as error:
                     session.console.end(stage.name, "Stopped" if session.stopping.is_set() else "Failed")
+                    if isinstance(error, TextError):
+                        doubt_downloads(store, stage, recipe, str(error))
                     if isinstance(error, OSError):
                         raise explained(error, f"use {error.filename or 'the disk'}") from error
                     raise
@@ -174,6 +179,8 @@ def _run(
         inputs=recipe.inputs,
         config=recipe.config,
         placement=session.placement,
+        code=recipe.code,
+        unkeyed=stage.unkeyed,
     )
     if work.on_cluster:
         made = session.cluster.run(work.function, job)
@@ -241,7 +248,7 @@ def _over_shards(
         session.cluster.map(compute_shard, tasks) if tasks else (), 1
     ):
         done[places[position]] = result.files
-        session.console.progress(stage.name, f"shard {finished} of {len(tasks)}")
+        session.console.progress(stage.name, Step(f"shard {finished} of {len(tasks)}", finished, len(tasks)))
     return [done[position] for position in range(len(rows))]
 
 

@@ -156,13 +156,13 @@ class _Introduced(ControllerCallback):
 
     def after_controller_start(self, train_run_context: Any) -> None:
         with suppress(OSError):  # a broken disk is told of by who needs it
-            self.note.write_text(current_process().token())
+            self.note.write_text(current_process().token(), encoding="utf-8")
 
 
 def _end_controller(job: TrainingJob) -> None:
     """Kill the controller, which has nothing left to do: Ray only asks it to end, and at times it never does."""
     try:
-        controller = parse_token(job.controller.read_text())
+        controller = parse_token(job.controller.read_text(encoding="utf-8"))
     except OSError:
         return
     if controller is not None and life_of(controller) == "alive":
@@ -217,7 +217,7 @@ def _run_worker(config: dict[str, Any]) -> Ending:
     except Exception as error:
         if workers.size == 1 and isinstance(error, OSError):  # a new worker would find the same disk
             return Ending("failed", 0, str(explained(error, f"use {error.filename or job.workdir}")))
-        with suppress(OSError), job.errors.open("a") as file:
+        with suppress(OSError), job.errors.open("a", encoding="utf-8") as file:
             file.write(json.dumps(f"{type(error).__name__}: {error}") + "\n")
         raise
 
@@ -231,7 +231,7 @@ def _begun(job: TrainingJob) -> bool:
 
 def _repeated(errors: Path) -> str | None:
     """An error that workers met more than once: starting them again does not mend it."""
-    lines = errors.read_text().splitlines() if errors.exists() else []
+    lines = errors.read_text(encoding="utf-8").splitlines() if errors.exists() else []
     twice = [line for number, line in enumerate(lines) if line in lines[:number]]
     return str(json.loads(twice[0])) if twice else None
 
@@ -288,7 +288,7 @@ def _told(messages: Path, progress: Progress) -> Iterator[None]:
     ended = threading.Event()
 
     def tail() -> None:
-        with messages.open() as lines:
+        with messages.open(encoding="utf-8") as lines:
             lines.seek(0, os.SEEK_END)
             line = ""
             while True:
@@ -312,5 +312,5 @@ def _told(messages: Path, progress: Progress) -> Iterator[None]:
 
 
 def _outcome(folder: Path) -> TrainOutcome:
-    observations = json.loads((folder / OBSERVATIONS).read_text())
+    observations = json.loads((folder / OBSERVATIONS).read_text(encoding="utf-8"))
     return TrainOutcome(folder / MODEL, folder / STATE, folder / CURVE, observations)

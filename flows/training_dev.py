@@ -1,6 +1,6 @@
 """What a training measures on dev: its loss, and BLEU of a greedy search. Neither touches what is trained.
 
-Both are cut into parts that do not depend on the number of workers, so neither do the results (PAPER trap 19).
+Both are cut into parts that do not depend on the number of workers, so neither do the results (protocol trap 19).
 """
 
 import math

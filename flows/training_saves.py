@@ -56,7 +56,7 @@ class Saves:
     def seen(self, found: Found) -> Mapping[str, Any] | None:
         """What had been observed when a checkpoint was written, where this training wrote it."""
         try:
-            observations: Mapping[str, Any] = json.loads((found.place / _SEEN).read_text())
+            observations: Mapping[str, Any] = json.loads((found.place / _SEEN).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
         return observations
@@ -86,7 +86,9 @@ class Saves:
         sizes = (job.source_size, job.target_size)
         write_model(unfinished / MODEL, job.network, sizes, snapshot.parameters, snapshot.best)
         curve.write(unfinished / CURVE)
-        (unfinished / OBSERVATIONS).write_text(json.dumps(observations, indent=1, sort_keys=True))
+        (unfinished / OBSERVATIONS).write_text(
+            json.dumps(observations, indent=1, sort_keys=True), encoding="utf-8"
+        )
         for path in (*unfinished.rglob("*"), unfinished):
             _sync(path)
         unfinished.rename(job.finished)
@@ -99,7 +101,7 @@ class Saves:
 
     def _write(self, snapshot: Snapshot, observations: Mapping[str, Any]) -> None:
         place = write_checkpoint(self._job.checkpoints, snapshot)
-        (place / _SEEN).write_text(json.dumps(observations))
+        (place / _SEEN).write_text(json.dumps(observations), encoding="utf-8")
         prune_checkpoints(self._job.checkpoints)
 
 

@@ -132,14 +132,29 @@ class Translator:
         copied where it does not know it (Luong et al. 2015, Jean et al. 2015). Raises TranslateError where that
         is asked of a model without attention. `before_step` as in `beam_search`.
         """
+        stream = iter(lines)
+        batches = iter(lambda: list(islice(stream, together)), [])
+        return self.translate_batches(
+            batches, search, replace=replace, max_words=max_words, before_step=before_step
+        )
+
+    def translate_batches(
+        self,
+        batches: Iterable[Sequence[str]],
+        search: SearchConfig,
+        *,
+        replace: Mapping[str, str] | None = None,
+        max_words: int = MAX_WORDS,
+        before_step: Callable[[], None] | None = None,
+    ) -> Iterator[Translation]:
+        """As `translate`; the lines of a batch are translated together, before the next batch is asked for."""
         network = load(self._model, search.precision)
         if replace is not None and not self.attends:
             raise TranslateError(
                 "RNNencdec looks at no source word, so its unknown words cannot be replaced; "
                 "use a model with attention, or leave them"
             )
-        stream = iter(lines)
-        while some := list(islice(stream, together)):
+        for some in batches:
             sources = [words(self._tokens(line)) for line in some]
             given = [source[:max_words] for source in sources]
             found = beam_search(
@@ -195,10 +210,16 @@ def read_shortlist(path: Path) -> pa.Table:
 def read_dictionary(path: Path) -> Mapping[str, str]:
     """Translations of single words, `source TAB target` a line; of a word that comes twice the first counts.
 
-    Raises TranslateError for a line of another form.
+    Raises TranslateError for a file that cannot be read, and for a line of another form.
     """
     translations: dict[str, str] = {}
-    for number, line in enumerate(path.read_bytes().decode().split("\n"), start=1):
+    try:
+        lines = path.read_bytes().decode().split("\n")
+    except OSError as error:
+        raise TranslateError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise TranslateError(f"{path} is not UTF-8 at byte {error.start}; convert it first") from error
+    for number, line in enumerate(lines, start=1):
         source, tab, target = line.removesuffix("\r").partition("\t")
         if tab and source and target and "\t" not in target:
             translations.setdefault(source, target)

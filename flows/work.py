@@ -6,12 +6,23 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from rnnsearch.flows import beside, run_stages
+from rnnsearch.flows import beside, download, run_stages
 from rnnsearch.flows.align import align_shard
 from rnnsearch.flows.sweep import sweep
 from rnnsearch.flows.train_stage import train
 from rnnsearch.flows.translate import translate_shard
-from rnnsearch.pipeline import clean, duplicates, encode, evaluation, holdout, leakage, selection, shortlist
+from rnnsearch.pipeline import (
+    clean,
+    duplicates,
+    encode,
+    evaluation,
+    holdout,
+    leakage,
+    overlap,
+    selection,
+    shortlist,
+    survey,
+)
 from rnnsearch.pipeline.tokenization import tokenize_shard
 from rnnsearch.pipeline.turn import turn_shard
 
@@ -38,14 +49,16 @@ class RunWork(NamedTuple):
 
 
 WORK: Mapping[str, MapWork | FoldWork | RunWork] = {
-    "download": RunWork(run_stages.download, on_cluster=False),
+    "download": RunWork(download.download, on_cluster=False),
     "ingest": RunWork(run_stages.ingest, on_cluster=True),
     "holdout-keys": FoldWork(holdout.candidate_keys, holdout.choose_keys),
     "holdout": MapWork(holdout.hold_out),
+    "survey": FoldWork(survey.survey_shard, survey.sum_survey),
     "clean": MapWork(clean.clean_shard),
     "normalize": MapWork(clean.normalize_shard),
     "duplicates": FoldWork(duplicates.pair_hashes, duplicates.find_duplicates),
     "leakage": FoldWork(leakage.evaluation_sentences, leakage.gather_sentences),
+    "gate-dev": MapWork(leakage.gate_dev),
     "gate": MapWork(leakage.gate_shard),
     "tokenize": MapWork(tokenize_shard),
     "selection-vocabulary": FoldWork(selection.in_domain_text, selection.in_domain_vocabulary),
@@ -54,6 +67,7 @@ WORK: Mapping[str, MapWork | FoldWork | RunWork] = {
     "score": MapWork(selection.score_shard),
     "threshold": FoldWork(selection.ranking, selection.choose_rows),
     "select": MapWork(selection.select_shard),
+    "overlap": FoldWork(overlap.find_overlap, overlap.sum_overlap),
     "shortlist": FoldWork(shortlist.count_words, shortlist.choose_words),
     "encode": MapWork(encode.encode_shard),
     "order": RunWork(run_stages.order, on_cluster=True),

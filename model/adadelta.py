@@ -1,4 +1,4 @@
-"""Adadelta (PAPER 2; App. B.2), and Adam behind the same interface, on flat buffers of P positions.
+"""Adadelta (protocol 2; App. B.2), and Adam behind the same interface, on flat buffers of P positions.
 
 Adadelta, with g the clipped gradient, rho = 0.95, eps = 1e-6 and no learning rate:
 

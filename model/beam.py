@@ -91,7 +91,7 @@ class Beam:
         if self.length == 1:  # an empty sentence: only `</s>`
             log_p_KC, words_KC = end_K[:, None], np.full((len(end_K), 1), EOS)
         total_KC = self._costs[:, None] - log_p_KC
-        # A forbidden word has a log p of minus infinity, and the others are not normalised again (PAPER 4).
+        # A forbidden word has a log p of minus infinity, and the others are not normalised again (protocol 4).
         if config.unknown == "forbid":
             total_KC[words_KC == UNKNOWN] = math.inf
         if number < self._minimum:

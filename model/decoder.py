@@ -39,7 +39,7 @@ def search_softly(
 ) -> Searched:
     """Run c_i = sum_j alpha_ij h_j with alpha from s_{i-1}, then s_i = f(s_{i-1}, x_i, c_i), for all i.
 
-    The inputs x_i are the embeddings of y_{i-1}, or of y_i in the order groundhog (PAPER 1.2).
+    The inputs x_i are the embeddings of y_{i-1}, or of y_i in the order groundhog (protocol 1.2).
     """
     return Searched(
         *_Search.apply(  # type: ignore[no-untyped-call]

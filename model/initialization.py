@@ -37,7 +37,7 @@ def initialize(network: Network, seed: int) -> None:
 
 
 def _orthogonal_blocks(matrix: Tensor, generator: torch.Generator) -> Tensor:
-    """Return one random orthogonal n x n matrix a gate, one below the other (PAPER 6, trap 10)."""
+    """Return one random orthogonal n x n matrix a gate, one below the other (protocol trap 10)."""
     rows, n = matrix.shape
     blocks = []
     for _ in range(rows // n):

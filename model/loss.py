@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from rnnsearch.model.kernels import Kernels, Precision
 
-CHUNK = 576  # words whose logits exist at the same time: 69 MB in float32 at K = 30,000 (PAPER 6, trap 23)
+CHUNK = 576  # words whose logits exist at the same time: 69 MB in float32 at K = 30,000 (protocol trap 23)
 BLOCK = 96  # words whose logits are made and normalised together: 11.5 MB, which stay in the cache
 
 
@@ -67,6 +67,8 @@ class _WordLoss(Function):
             back = kernels.factor(output_KL.t(), precision)
             grad_features_RL, grad_bias_K = torch.empty_like(features_RL), torch.zeros_like(bias_K)
             grad_output_KL, add = kernels.gradient_of(output_KL)
+            if not add and not len(words_R):
+                grad_output_KL.zero_()
         for start in range(0, len(words_R), max(1, chunk)):
             rows = slice(start, min(start + chunk, len(words_R)))
             for first in range(start, rows.stop, BLOCK):

@@ -1,4 +1,4 @@
-"""Beam search over a trained network (PAPER 4), for many sentences at once.
+"""Beam search over a trained network (protocol 4), for many sentences at once.
 
 Sentences are taken longest first. Their beams are stepped together, and as soon as one is decided the next sentence
 takes its place, so that the products stay large.
@@ -73,7 +73,7 @@ def beam_search(
 
 
 def _retry(tried: SearchConfig) -> SearchConfig | None:
-    """What is tried next for sentences of which nothing ended: GroundHog's order (PAPER 4)."""
+    """What is tried next for sentences of which nothing ended: GroundHog's order (protocol 4)."""
     if tried.retry_unknown and tried.unknown == "forbid":
         return tried.model_copy(update={"unknown": "allow"})
     if tried.retry_beam is not None and tried.beam < tried.retry_beam:

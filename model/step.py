@@ -1,4 +1,4 @@
-"""One update: gradients, their sum over workers, clipping, the optimiser (PAPER 2; App. B.2).
+"""One update: gradients, their sum over workers, clipping, the optimiser (protocol 2; App. B.2).
 
 The order matters: workers sum first, and the sum is divided by the sentences of the global batch and clipped
 after that, so that the number of workers changes nothing but rounding.

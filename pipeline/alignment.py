@@ -113,7 +113,7 @@ def coverage(weights: FloatArray, low: float, high: float) -> Coverage:
 def as_matrix(rows: Sequence[Sequence[float]], target_words: int, source_words: int) -> FloatArray:
     """An alignment of HYPOTHESES as a matrix: its rows are the target words and, if it has it, the final `</s>`.
 
-    Raises EvaluationError where the sizes differ from the sentences': as they would, were it transposed (PAPER
+    Raises EvaluationError where the sizes differ from the sentences': as they would, were it transposed (protocol
     trap 45).
     """
     columns = source_words + 1

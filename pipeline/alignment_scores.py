@@ -1,6 +1,7 @@
 """How good the alignments of one system are: against links made by people, and against the other direction's."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from rnnsearch.pipeline.bleu import EvaluationError
 from rnnsearch.pipeline.observables import rate
 
 _MICRO = 1_000_000
+_LINK = re.compile(r"(?<![^ ])([0-9]+)[-p]([0-9]+)(?![^ ])")
+_MANY = 20  # sentences: one of them would have a link of its first word
 
 
 def alignment_scores(
@@ -20,7 +23,8 @@ def alignment_scores(
 
     `gold` has a line for each row: `i-j` a sure link, `ipj` a possible one, empty where nobody made links; such a
     sentence does not count. `backward` has the links of a system of the other direction, whose sources are these
-    targets: `j-i`. Raises EvaluationError for another number of lines, and for links to words that are not there.
+    targets: `j-i`. Raises EvaluationError for another number of lines, for links to words that are not there, and for
+    links that are counted from 1.
     """
     ours = [parse_gold(line).sure for line in found["links"].to_pylist()]
     sizes = list(zip(found["source_words"].to_pylist(), found["target_words"].to_pylist(), strict=True))
@@ -56,6 +60,11 @@ def _parsed(lines: Sequence[str], sizes: Sequence[tuple[int, int]], what: str) -
             f"{what} has {len(lines):,} lines for {len(sizes):,} test sentences; give one line for each, in the order "
             "of the test set, an empty one where there are no links"
         )
+    if _counted_from_1(lines, sizes):
+        raise EvaluationError(
+            f"{what} counts words from 1: no link has a 0. Words are counted from 0, in the tokens of the test set; "
+            "subtract 1 from both sides of each link"
+        )
     found = []
     for number, (line, (source_words, target_words)) in enumerate(zip(lines, sizes, strict=True), 1):
         try:
@@ -70,3 +79,17 @@ def _parsed(lines: Sequence[str], sizes: Sequence[tuple[int, int]], what: str) -
                 )
         found.append(links)
     return found
+
+
+def _counted_from_1(lines: Sequence[str], sizes: Sequence[tuple[int, int]]) -> bool:
+    """Whether no link joins a first word, although some join the word after the last, or many sentences have links."""
+    linked, beyond = 0, False
+    for line, size in zip(lines, sizes, strict=True):
+        links = [(int(i), int(j)) for i, j in _LINK.findall(line)]
+        if any(0 in link for link in links):
+            return False
+        linked += bool(links)
+        beyond = beyond or any(
+            place == length for link in links for place, length in zip(link, size, strict=True)
+        )
+    return beyond or linked >= _MANY

@@ -1,7 +1,7 @@
-"""Global batches: windows of 1,600 examples sorted by length, cut into batches of 80 (App. B.2, PAPER 2).
+"""Global batches: windows of 1,600 examples sorted by length, cut into batches of 80 (App. B.2, protocol 2).
 
 The order is a function of the lengths alone, made before anything is shared among workers, so that 1, 2 and
-4 workers train on the same batches (PAPER trap 20).
+4 workers train on the same batches (protocol trap 20).
 """
 
 from collections.abc import Iterator, Sequence

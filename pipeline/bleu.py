@@ -1,7 +1,7 @@
-"""Tokenised BLEU, as Moses' multi-bleu.perl computes and prints it (PAPER 4).
+"""Tokenised BLEU, as Moses' multi-bleu.perl computes and prints it (protocol 4).
 
 BLEU-4 with one reference, case kept, no smoothing: 0 where an order has no match. Tokens are separated by
-U+0020 only. `[UNK]` in a hypothesis never matches, whatever the reference holds (PAPER trap 42).
+U+0020 only. `[UNK]` in a hypothesis never matches, whatever the reference holds (protocol trap 42).
 
 Sufficient statistics are one row a sentence, and add up: any subset or resample is a sum of rows.
 """

@@ -33,7 +33,7 @@ def encode_shard(pairs: pa.Table, source: pa.Table, target: pa.Table, config: En
     """The examples of tokenised pairs, by the shortlists `source` and `target`.
 
     A pair is too long if either side has more than `max_words` words, `</s>` not counted: 50 are kept, 51 are
-    not (PAPER trap 29).
+    not (protocol trap 29).
     """
     ids = [_ids(column(pairs, "source"), source), _ids(column(pairs, "target"), target)]
     lengths = [_lengths(side) for side in ids]

@@ -14,14 +14,17 @@ from rnnsearch.pipeline.alignment import as_matrix, coverage, entropies
 from rnnsearch.pipeline.bleu import EvaluationError, statistics
 from rnnsearch.pipeline.config import EvaluateConfig, SearchConfig, TokenizeConfig
 from rnnsearch.pipeline.observables import row_sums, stutters
+from rnnsearch.pipeline.overlap import in_training
 from rnnsearch.pipeline.schemas import SENTENCES, UNK, words
 from rnnsearch.pipeline.scores import (
     MICRO,
     SUBSETS,
+    SUBSETS_OF_FRESH_TEXT,
     behaviour,
     breakdowns,
     check_escapes,
     same_rows,
+    seen,
     subset_score,
 )
 from rnnsearch.pipeline.sieve import column
@@ -44,13 +47,15 @@ def sentence_statistics(
     raw: pa.Table,
     source: pa.Table,
     target: pa.Table,
+    overlap: pa.Table,
     config: EvaluateConfig,
     tokenize: TokenizeConfig,
 ) -> pa.Table:
     """The partial step: SENTENCES of a shard.
 
     `hypotheses` and `no_unk` (UNK forbidden) are HYPOTHESES, `tokens` and `raw` the test pairs, tokenised and
-    not, `source` and `target` the shortlists. Raises EvaluationError unless all tables hold the same rows.
+    not, `source` and `target` the shortlists, `overlap` the test sentences that stand in training. Raises
+    EvaluationError unless all tables hold the same rows.
     """
     for name, table in (("hypotheses", hypotheses), ("no_unk hypotheses", no_unk), ("raw pairs", raw)):
         same_rows(table, tokens, name)
@@ -69,15 +74,20 @@ def sentence_statistics(
         "reference": references,
         "hypothesis": outputs,
         "hypothesis_no_unk": outputs_no_unk,
-        "reference_text": [_text(line, language) for line in references]
-        if tokenize.pretokenized
-        else raw["target"].to_pylist(),
+        "reference_text": [
+            _text(line, language) if tokenize.given(corpus) else text
+            for line, text, corpus in zip(
+                references, raw["target"].to_pylist(), raw["corpus"].to_pylist(), strict=True
+            )
+        ],
         "text": [_text(line, language) for line in outputs],
         "text_no_unk": [_text(line, language) for line in outputs_no_unk],
         "source_words": known.total,
         "source_unknown": known.unknown,
         "source_rarest": known.rarest,
         "reference_unknown": look_up(column(tokens, "target"), target).unknown,
+        "source_in_training": in_training(column(raw, "source"), overlap, "source"),
+        "reference_in_training": in_training(column(raw, "target"), overlap, "target"),
         "output_unknown": [words(line).count(UNK) for line in outputs],
         "statistics": statistics(outputs, references).tolist(),
         "statistics_no_unk": statistics(outputs_no_unk, references).tolist(),
@@ -98,18 +108,24 @@ def evaluate(
 ) -> Evaluation:
     """Score the whole test set.
 
-    Raises EvaluationError for an empty test set, and where one side is escaped and the other is not (`&apos;`
-    against `'`), which would cost points for no fault of the system (PAPER trap 41).
+    The subset `not-in-training` is scored where a part of the test set stands in the training data. Raises
+    EvaluationError for an empty test set, and for output that is escaped where the references are not, or the other
+    way round (`&apos;` against `'`), which would cost points for no fault of the system (protocol trap 41).
     """
     sentences = pa.concat_tables(partials).unify_dictionaries().combine_chunks()
     if not sentences.num_rows:
         raise EvaluationError("there is no test sentence to score; give test pairs")
-    check_escapes(sentences["hypothesis"].to_pylist(), sentences["reference"].to_pylist())
+    given = tokenize.pretokenized or bool(tokenize.pretokenized_corpora)
+    declared = None if given else tokenize.escape
+    check_escapes(sentences["hypothesis"].to_pylist(), sentences["reference"].to_pylist(), declared)
+    found = seen(sentences)
+    subsets = SUBSETS if found["in_training"]["sentences"] else SUBSETS_OF_FRESH_TEXT
     scores = {
         "sentences": sentences.num_rows,
-        "subsets": {name: subset_score(sentences, name, config, tokenize, search) for name in SUBSETS},
+        "subsets": {name: subset_score(sentences, name, config, tokenize, search) for name in subsets},
         **breakdowns(sentences, config, tokenize, search),
         "behaviour": behaviour(sentences, config),
+        **found,
     }
     return Evaluation(sentences, (json.dumps(scores, indent=1, ensure_ascii=False) + "\n").encode())
 

@@ -1,9 +1,9 @@
-"""Duplicates and leaks leave the training data (DESIGN 5).
+"""Duplicates and leaks leave the training data (architecture 5).
 
-A training pair leaks if its source is a dev or test source, or its target a dev or test target. Sentences
-are compared by their letters, marks and digits alone, in lower case, so that spaces, punctuation, capitals
-and the shape of quotes hide nothing. Very short sentences ("Amen.", "Yes.") stand in every text and give
-nothing away: those of fewer than `minimum_words` words are no leak.
+A training pair leaks if its source is a dev or test source, or its target a dev or test target, in the normal form of
+`normal_form.py`: spaces, punctuation, capitals, entities and the shape of quotes hide nothing. A dev pair that shares
+a side with the test set leaves dev in the same way. Very short sentences ("Amen.", "Yes.") stand in every text and
+give nothing away: those of fewer than `minimum_words` words are no leak.
 """
 
 from collections.abc import Sequence
@@ -14,26 +14,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rnnsearch.pipeline.config import LeakageConfig
+from rnnsearch.pipeline.duplicates import REASONS
 from rnnsearch.pipeline.errors import LeakageError
+from rnnsearch.pipeline.normal_form import letters, normal_forms
 from rnnsearch.pipeline.sieve import Mask, column, dropped, first_reason, sieve
 
 _SENTENCES = pa.schema(
     [
         pa.field("side", pa.string(), nullable=False),  # source or target
         pa.field("text", pa.string(), nullable=False),  # as `letters` leaves it
+        pa.field("spaced", pa.string(), nullable=False),  # the same in words
         pa.field("words", pa.int32(), nullable=False),
     ]
 )
-_WORD = r"[\p{L}\p{M}\p{N}]+"
-_NO_WORD = r"[^\p{L}\p{M}\p{N}]+"
 _SIDES = ("source", "target")
 _EXAMPLES_SHOWN = 3
 
 
 class EvaluationSentences(NamedTuple):
-    """The dev and test sentences, each side's once, sorted: `side`, `text`, `words`."""
+    """Dev or test sentences, each side's once, sorted: `side`, `text`, `spaced`, `words`."""
 
     sentences: pa.Table
+
+
+class Apart(NamedTuple):
+    """The dev pairs to use, and those that are empty or stand in the test set."""
+
+    kept: pa.Table
+    dropped: pa.Table
 
 
 class Gated(NamedTuple):
@@ -45,11 +53,10 @@ class Gated(NamedTuple):
 
 
 def evaluation_sentences(pairs: pa.Table) -> pa.Table:
-    """Partial step, over dev and test: both sides, reduced to letters."""
+    """Partial step, over dev and test: both sides in their normal form."""
     parts = [_SENTENCES.empty_table()]
     for side in _SIDES:
-        texts = column(pairs, side)
-        columns = [pa.repeat(side, len(texts)), letters(texts), pc.count_substring_regex(texts, _WORD)]
+        columns = [pa.repeat(side, pairs.num_rows), *normal_forms(column(pairs, side))]
         parts.append(pa.Table.from_arrays(columns, schema=_SENTENCES))
     return _unique(pa.concat_tables(parts))
 
@@ -60,47 +67,65 @@ def gather_sentences(partials: Sequence[pa.Table]) -> EvaluationSentences:
 
 
 def gate_shard(pairs: pa.Table, duplicates: pa.Table, sentences: pa.Table, config: LeakageConfig) -> Gated:
-    """Drop the rows in `duplicates` (column `row`), then those that leak.
+    """Drop the rows in `duplicates` (columns `row` and `reason`), then those that leak.
 
-    Reasons: `duplicate`, `leaked_source`, `leaked_target`. With `report` leaks are kept; with `stop` they
+    Reasons: those of `duplicates`, `leaked_source`, `leaked_target`. With `report` leaks are kept; with `stop` they
     raise LeakageError. `leaks` tells them in each case, and no duplicates among them.
     """
-    again = np.zeros(pairs.num_rows, dtype=np.bool_)
-    again[duplicates["row"].to_numpy()] = True
+    again = {reason: np.zeros(pairs.num_rows, dtype=np.bool_) for reason in REASONS}
+    for reason, mask in again.items():
+        mask[duplicates.filter(pc.equal(duplicates["reason"], reason))["row"].to_numpy()] = True
+    stays = ~np.logical_or.reduce([*again.values()])
     leaking = {
-        f"leaked_{side}": _leaks(column(pairs, side), side, sentences, config) & ~again for side in _SIDES
+        f"leaked_{side}": _leaks(column(pairs, side), side, sentences, config) & stays for side in _SIDES
     }
     leaks = dropped(pairs, list(leaking), first_reason(pairs.num_rows, list(leaking.values())))
     if config.action == "stop" and leaks.num_rows:
-        raise LeakageError(_complaint(leaks))
-    reasons = {"duplicate": again, **(leaking if config.action == "drop" else {})}
+        raise LeakageError(_complaint(leaks, "training pairs", "dev or test sentences"))
+    reasons = {**again, **(leaking if config.action == "drop" else {})}
     return Gated(*sieve(pairs, reasons), leaks)
 
 
-def letters(texts: pa.Array) -> pa.Array:
-    """The letters, marks and digits of each text, in lower case, nothing between them."""
-    return pc.replace_substring_regex(pc.utf8_lower(texts), _NO_WORD, "")
+def gate_dev(pairs: pa.Table, sentences: pa.Table, config: LeakageConfig) -> Apart:
+    """Drop the dev pairs that have an empty side, then those that share a side with the test `sentences`.
+
+    Reasons: `empty_source`, `empty_target`, `test_source`, `test_target`. With `report` shared sides are kept; with
+    `stop` they raise LeakageError.
+    """
+    reasons = {f"empty_{side}": _mask(pc.equal(column(pairs, side), "")) for side in _SIDES}
+    shared = {f"test_{side}": _leaks(column(pairs, side), side, sentences, config) for side in _SIDES}
+    if config.action == "stop" and any(mask.any() for mask in shared.values()):
+        found = dropped(pairs, list(shared), first_reason(pairs.num_rows, list(shared.values())))
+        raise LeakageError(_complaint(found, "dev pairs", "test sentences"))
+    return Apart(*sieve(pairs, reasons | (shared if config.action == "drop" else {})))
 
 
 def _leaks(texts: pa.Array, side: str, sentences: pa.Table, config: LeakageConfig) -> Mask:
     long_enough = pc.greater_equal(sentences["words"], config.minimum_words)
     known = sentences.filter(pc.and_(pc.equal(sentences["side"], side), long_enough))["text"]
-    found = pc.is_in(letters(texts), value_set=known.combine_chunks())
+    return _mask(pc.is_in(letters(texts), value_set=known.combine_chunks()))
+
+
+def _mask(found: pa.Array) -> Mask:
     return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
 def _unique(sentences: pa.Table) -> pa.Table:
-    # Two spellings of one text may have different numbers of words; the larger number decides.
-    unique = sentences.group_by(["side", "text"]).aggregate([("words", "max")])
-    named = unique.rename_columns(["side", "text", "words"])
-    return named.sort_by([("side", "ascending"), ("text", "ascending")]).cast(_SENTENCES)
+    # Two spellings of one text may have different numbers of words; the one with more decides.
+    ranked = sentences.sort_by(
+        [("side", "ascending"), ("text", "ascending"), ("words", "descending"), ("spaced", "ascending")]
+    )
+    both = pc.binary_join_element_wise(column(ranked, "side"), column(ranked, "text"), " ")
+    first = np.ones(ranked.num_rows, np.bool_)
+    first[1:] = _mask(pc.not_equal(both[1:], both[:-1]))
+    return ranked.filter(pa.array(first))
 
 
-def _complaint(leaks: pa.Table) -> str:
+def _complaint(leaks: pa.Table, what: str, which: str) -> str:
     counts = pc.value_counts(column(leaks, "reason").cast(pa.string())).to_pylist()
     first = [f"{row['corpus']} line {row['line']}" for row in leaks.slice(0, _EXAMPLES_SHOWN).to_pylist()]
     return (
-        f"{leaks.num_rows:,} training pairs of this shard are dev or test sentences ("
+        f"{leaks.num_rows:,} {what} of this shard are {which} ("
         + ", ".join(f"{count['values']}: {count['counts']:,}" for count in counts)
         + f"), the first at {'; '.join(first)}; set leakage.action to drop, or take them out of the corpus"
     )

@@ -27,7 +27,7 @@ Text: TypeAlias = pa.Array | pa.ChunkedArray  # of strings: one sentence each, t
 NO_WORD, START, END = "<unk>", "<s>", "</s>"
 RESERVED = (NO_WORD, START, END)  # ids 0, 1, 2; the word of rank r in the vocabulary has id r + 3
 _START_ID, _END_ID = 1, 2
-_FALLBACK = (0.5, 1.0, 1.5)  # discounts where a small text gives none (PAPER 3.2)
+_FALLBACK = (0.5, 1.0, 1.5)  # discounts where a small text gives none (protocol 3.2)
 _UNWRITABLE = re.compile(r"[\x00-\x20\x7f]")  # what would end a word in an ARPA file
 
 

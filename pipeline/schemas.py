@@ -127,6 +127,8 @@ SENTENCES = pa.schema(
         pa.field("source_unknown", pa.int32(), nullable=False),  # words outside the shortlist
         pa.field("source_rarest", pa.int32(), nullable=False),  # rank of the rarest word: see `subsets.Words`
         pa.field("reference_unknown", pa.int32(), nullable=False),
+        pa.field("source_in_training", pa.bool_(), nullable=False),  # in the normal form: see `overlap`
+        pa.field("reference_in_training", pa.bool_(), nullable=False),
         pa.field("output_unknown", pa.int32(), nullable=False),  # [UNK] in the hypothesis
         pa.field("statistics", _BLEU_STATISTICS, nullable=False),
         pa.field("statistics_no_unk", _BLEU_STATISTICS, nullable=False),
@@ -143,7 +145,7 @@ SENTENCES = pa.schema(
         pa.field("dropped_words", pa.int32()),
         pa.field("repeated_words", pa.int32()),
     ],
-    metadata={"schema": "sentences", "version": "1"},
+    metadata={"schema": "sentences", "version": "2"},
 )
 
 ALIGNMENTS = pa.schema(

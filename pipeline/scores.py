@@ -2,46 +2,64 @@
 
 Three subsets make Table 1's two columns and what stands between them: `all` (every test sentence, UNK
 allowed), `no-unk` (no unknown word in source and reference, UNK forbidden to the model) and `no-unk-allowed`
-(the same sentences, UNK allowed). Numbers are rounded: `log` and `exp` differ in their last bits between
+(the same sentences, UNK allowed). A fourth, `not-in-training`, leaves out the sentences a side of which stands in
+the training data. Numbers are rounded: `log` and `exp` differ in their last bits between
 processors.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from rnnsearch.pipeline.bleu import COLUMNS, Bleu, EvaluationError, bleu
 from rnnsearch.pipeline.config import EvaluateConfig, SearchConfig, TokenizeConfig
+from rnnsearch.pipeline.normal_form import letters
 from rnnsearch.pipeline.observables import lengths, mean_by_position, rate
 from rnnsearch.pipeline.schemas import UNK
 from rnnsearch.pipeline.sieve import column
 from rnnsearch.pipeline.significance import Comparison, bootstrap, compare, interval
-from rnnsearch.pipeline.subsets import Range, at_least, at_most, bins, without_unknown
+from rnnsearch.pipeline.subsets import Range, at_least, at_most, bins, not_in_training, without_unknown
 
 Mask = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 Json = dict[str, Any]
 
-SUBSETS = ("all", "no-unk", "no-unk-allowed")
+SUBSETS_OF_FRESH_TEXT = (
+    "all",
+    "no-unk",
+    "no-unk-allowed",
+)  # where nothing of the test set stands in training
+SUBSETS = (*SUBSETS_OF_FRESH_TEXT, "not-in-training")
 UNKNOWN_MARK = "\ufffd"  # for [UNK] in running text: one character that no reference holds
 MICRO = 1_000_000
 _POSITIONS = 60  # target positions with a mean entropy
 _LONGEST = 100  # words; longer sentences are counted with these
 _ENTITY = re.compile(r"&(?:amp|apos|quot|lt|gt|#124|#91|#93);")  # Moses' escapes
 _ESCAPED = re.compile(r"[&'\"<>|\[\]]")  # what they stand for
+_SIDES = ("source", "reference")
+
+
+class _Escaping(NamedTuple):
+    """How many lines have Moses' escapes only, and how many have characters that it would escape."""
+
+    escaped: int
+    plain: int
 
 
 def subset(sentences: pa.Table, name: str) -> tuple[Mask, str]:
-    """The rows of a subset and the suffix of its columns: `all`, `no-unk` or `no-unk-allowed`."""
+    """The rows of a subset, one of SUBSETS, and the suffix of its columns."""
     if name == "all":
         return np.ones(sentences.num_rows, np.bool_), ""
+    if name == "not-in-training":
+        return not_in_training(*(_flags(sentences, f"{side}_in_training") for side in _SIDES)), ""
     free = without_unknown(*(sentences[side].to_numpy() for side in ("source_unknown", "reference_unknown")))
     return free, "_no_unk" if name == "no-unk" else ""
 
@@ -69,6 +87,8 @@ def signature(subset: str, count: int, tokenize: TokenizeConfig, search: Mapping
         tokenizer = "given"
     else:
         tokenizer = f"moses-{tokenize.target_language}-{'escaped' if tokenize.escape else 'unescaped'}"
+    if tokenize.pretokenized_corpora and not tokenize.pretokenized:
+        tokenizer += f"+given:{','.join(tokenize.pretokenized_corpora)}"
     settings = {key: value for key, value in search.items() if key != "n_best"}
     if search:
         settings["unknown"] = "forbid" if subset == "no-unk" else "allow"
@@ -77,12 +97,36 @@ def signature(subset: str, count: int, tokenize: TokenizeConfig, search: Mapping
     return "|".join([fixed, f"subset:{subset}|n:{count}", *chosen])
 
 
-def check_escapes(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    """Refuse a text with Moses' escapes beside one without."""
+def seen(sentences: pa.Table) -> Json:
+    """How many sentences are empty, repeat an earlier one, and stand in the training data, by side and in all."""
+    pairs = pc.binary_join_element_wise(*(letters(column(sentences, side)) for side in _SIDES), "\n")
+    source, reference = (_flags(sentences, f"{side}_in_training") for side in _SIDES)
+    return {
+        "empty": {f"{side}s": int(pc.sum(pc.equal(sentences[side], "")).as_py() or 0) for side in _SIDES},
+        "repeated": sentences.num_rows - len(pairs.unique()),
+        "in_training": {
+            "sources": int(source.sum()),
+            "references": int(reference.sum()),
+            "sentences": int((source | reference).sum()),
+        },
+    }
+
+
+def check_escapes(hypotheses: Sequence[str], references: Sequence[str], escape: bool | None) -> None:
+    """Refuse output with Moses' escapes beside references without, or the other way round.
+
+    `escape` is as declared for the references; None where it must be seen from them. Single entities prove nothing: a
+    text may speak of `&amp;`. Output is refused where more of its lines contradict than agree, and at least half as
+    many as there are such references.
+    """
     ours, theirs = _escaping(hypotheses), _escaping(references)
-    if {ours, theirs} == {"escaped", "plain"}:
+    escaped = theirs.escaped > theirs.plain if escape is None else escape
+    against, agreeing = (ours.plain, ours.escaped) if escaped else (ours.escaped, ours.plain)
+    expected = theirs.escaped if escaped else theirs.plain
+    if expected and against > agreeing and 2 * against >= expected:
+        names = ("plain", "escaped") if escaped else ("escaped", "plain")
         raise EvaluationError(
-            f"the hypotheses are {ours} and the references {theirs}: one has &apos; where the other has '; "
+            f"the hypotheses are {names[0]} and the references {names[1]}: one has &apos; where the other has '; "
             f"tokenise both with the same setting of tokenize.escape"
         )
 
@@ -260,12 +304,18 @@ def _statistics(sentences: pa.Table, suffix: str) -> IntArray:
     return np.asarray(flat.reshape(-1, COLUMNS), np.int64)
 
 
-def _escaping(lines: Sequence[str]) -> str:
-    entities = any(_ENTITY.search(line) for line in lines)
-    raw = any(_ESCAPED.search(_ENTITY.sub("", line.replace(UNK, ""))) for line in lines)
-    if entities and not raw:
-        return "escaped"
-    return "plain" if raw and not entities else "either"
+def _flags(sentences: pa.Table, name: str) -> Mask:
+    return np.asarray(column(sentences, name).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _escaping(lines: Sequence[str]) -> _Escaping:
+    escaped = plain = 0
+    for line in lines:
+        if _ESCAPED.search(_ENTITY.sub("", line.replace(UNK, ""))):
+            plain += 1
+        elif _ENTITY.search(line):
+            escaped += 1
+    return _Escaping(escaped, plain)
 
 
 def _spelled(value: object) -> str:

@@ -2,7 +2,7 @@
 
     score(s, t) = [H_in(s) - H_general(s)] + [H_in(t) - H_general(t)],   lower is more in-domain
 
-H is the cross-entropy in bits a token, `</s>` counted (PAPER 3.2). The general models come from a random
+H is the cross-entropy in bits a token, `</s>` counted (protocol 3.2). The general models come from a random
 sample of the pool with as many source tokens as the in-domain text. All models of a language share one
 vocabulary: the in-domain words seen often enough, and `[UNK]` for every other word, as a word.
 """
@@ -30,6 +30,7 @@ from rnnsearch.pipeline.sieve import Sieved, column, sieve
 IntArray = npt.NDArray[np.int64]
 
 MODELS = ("in_source", "general_source", "in_target", "general_target")
+_LEAST_COVERAGE = 0.5  # of the words of the in-domain text
 _MICROBITS = 3_321_928.094887362  # in one unit of log10
 _HASHED = PAIRS.append(pa.field("hash", pa.uint64(), nullable=False))
 
@@ -107,11 +108,17 @@ def in_domain_text(pairs: pa.Table) -> pa.Table:
 
 
 def in_domain_vocabulary(partials: Sequence[pa.Table], config: LanguageModelConfig) -> InDomain:
-    """The in-domain text and its words seen at least `minimum_count` times."""
+    """The in-domain text and its words seen at least `minimum_count` times.
+
+    Raises SelectionError where there is no text, and where the vocabulary of a side covers less than half of it.
+    """
     text = pa.concat_tables(partials).unify_dictionaries().combine_chunks()
     if not text.num_rows:
         raise SelectionError("there is no in-domain text to select by; give dev pairs, or turn selection off")
-    return InDomain(_vocabulary(text["source"], config), _vocabulary(text["target"], config), text)
+    vocabularies = {side: _vocabulary(text[side], config) for side in ("source", "target")}
+    for side, vocabulary in vocabularies.items():
+        _require_coverage(text[side], vocabulary, side, config)
+    return InDomain(vocabularies["source"], vocabularies["target"], text)
 
 
 def pool_sample(pairs: pa.Table, in_domain: pa.Table, config: LanguageModelConfig) -> pa.Table:
@@ -244,6 +251,21 @@ def _vocabulary(text: pa.ChunkedArray, config: LanguageModelConfig) -> pa.Table:
     return pa.table(
         [pa.array(sorted(w for w in often if usable_word(w) and w != UNK), pa.string())], schema=SHORTLIST
     )
+
+
+def _require_coverage(
+    text: pa.ChunkedArray, vocabulary: pa.Table, side: str, config: LanguageModelConfig
+) -> None:
+    """Raise SelectionError where most of the text would be `[UNK]`: then every pair has about the same score."""
+    words = pc.list_flatten(pc.split_pattern(text, " "))
+    words = words.filter(pc.not_equal(words, ""))
+    known = pc.sum(pc.is_in(words, value_set=column(vocabulary, "word"))).as_py() or 0
+    if known < _LEAST_COVERAGE * len(words) or not len(words):
+        raise SelectionError(
+            f"only {known:,} of the {len(words):,} {side} words of the in-domain text are seen {config.minimum_count} "
+            f"times or more, in {text.length():,} sentences; the others are [UNK], and a selection by them would mean "
+            "nothing. Give more dev pairs, lower language_model.minimum_count, or turn selection off"
+        )
 
 
 def _shared(vocabulary: pa.Table) -> list[str]:

@@ -1,7 +1,7 @@
 """The most frequent words of each language (Sec. 4.2: 30,000).
 
-A fold: counts of each shard, then their sum. Equal counts are ordered by codepoint (PAPER trap 27). A word of
-the text that is spelled like a special token is a word as any other (PAPER trap 28).
+A fold: counts of each shard, then their sum. Equal counts are ordered by codepoint (protocol trap 27). A word of
+the text that is spelled like a special token is a word as any other (protocol trap 28).
 """
 
 from collections.abc import Iterator, Sequence

@@ -59,6 +59,12 @@ def without_unknown(source_unknown: IntArray, reference_unknown: IntArray) -> Ma
     return free
 
 
+def not_in_training(source_in_training: Mask, reference_in_training: Mask) -> Mask:
+    """The test sentences neither side of which stands in the training data."""
+    fresh: Mask = ~(source_in_training | reference_in_training)
+    return fresh
+
+
 def bins(bounds: Sequence[int], first: int = 1) -> tuple[Range, ...]:
     """Ranges that end at `bounds`, from `first` on, and one more above the last."""
     lows = (first, *(bound + 1 for bound in bounds))

@@ -1,6 +1,6 @@
 """Moses tokenisation: its rules as sacremoses holds them (regular expressions, abbreviations); no lowercasing.
 
-Two things are ours. A token is separated by U+0020 alone (PAPER trap 26): a no-break space between two digits
+Two things are ours. A token is separated by U+0020 alone (protocol trap 26): a no-break space between two digits
 belongs to the number and stays inside its token (`10 000` is one token, as `10,000` is), and any other one parts
 words, as Moses takes it. And almost every rule looks no further than the next space, so what the rules make of a
 stretch between two spaces is remembered: the same tokens as from sacremoses, several times faster.
@@ -11,9 +11,11 @@ from functools import cache
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
 from rnnsearch.pipeline.config import TokenizeConfig
+from rnnsearch.pipeline.languages import moses_language
 from rnnsearch.pipeline.schemas import PAIRS, words
 from rnnsearch.pipeline.sieve import column
 
@@ -36,6 +38,15 @@ _ESCAPES = (  # in the order of Moses: & first
     ("]", "&#93;"),
 )
 
+# An apostrophe that stands apart from the letters that it joins: `d ' action`, `l ’ homme`, `don ’ t`. Moses joins only
+# what its own rules part, at a straight apostrophe.
+_ELIDED = "[cdjlmnstCDJLMNST]|(?i:qu|jusqu|lorsqu|puisqu|quoiqu|presqu|quelqu|aujourd|entr)"
+_PARTED = {
+    "fr": (re.compile(rf"(?<![^ ])({_ELIDED}) ?('|’|&apos;) (?=\w)"), r"\1\2"),
+    "it": (re.compile(r"(?<![^ ])([^\W\d_]*[cdglmnstvCDGLMNSTV]) ?(’) (?=\w)"), r"\1\2"),
+    "en": (re.compile(r"(?<=\w) (’) ?(s|t|m|d|re|ve|ll)(?![^ ])", re.IGNORECASE), r"\1\2"),
+}
+
 
 class Tokenized(NamedTuple):
     """The same rows, both sides tokens joined by U+0020."""
@@ -47,7 +58,8 @@ class Tokenizer:
     """Moses rules of one language."""
 
     def __init__(self, language: str) -> None:
-        """Take the rules of `language`, such as `fr`, from sacremoses."""
+        """Take the rules of `language`, such as `fr` or `fr-CA`, from sacremoses."""
+        language = moses_language(language)
         self._moses = MosesTokenizer(language)
         self._apostrophe = {
             "en": self._moses.ENGLISH_SPECIFIC_APOSTROPHE,
@@ -124,11 +136,16 @@ class Detokenizer:
     """Puts the tokens of one language together again."""
 
     def __init__(self, language: str) -> None:
-        """Take the rules of `language`, such as `fr`, from sacremoses."""
+        """Take the rules of `language`, such as `fr` or `fr-CA`, from sacremoses."""
+        language = moses_language(language)
         self._moses = MosesDetokenizer(language)
+        self._parted = _PARTED.get(language)
 
     def __call__(self, tokens: str) -> str:
         """The text of these tokens, joined by U+0020. Escaped ones (`&apos;`) are read as well."""
+        if self._parted is not None:
+            pattern, joined = self._parted
+            tokens = pattern.sub(joined, tokens)
         held = tokens.replace("\u00a0", _STAND_IN).split(" ")
         return str(self._moses.detokenize(held)).replace(_STAND_IN, "\u00a0")
 
@@ -164,13 +181,20 @@ def separated(text: str) -> str:
 
 def tokenize_shard(pairs: pa.Table, config: TokenizeConfig) -> Tokenized:
     """Tokenise both sides of clean pairs; nothing is dropped."""
-    sides = [
-        pa.array([_tokens(text, language, config) for text in column(pairs, side).to_pylist()], pa.string())
-        for side, language in (("source", config.source_language), ("target", config.target_language))
-    ]
+    corpora = column(pairs, "corpus").cast(pa.string())
+    names = corpora.unique().to_pylist()
+    sides = []
+    for side, language in (("source", config.source_language), ("target", config.target_language)):
+        texts = column(pairs, side)
+        tokens = texts
+        for name in names:
+            mine = pc.equal(corpora, name)
+            made = [_tokens(text, language, config, name) for text in texts.filter(mine).to_pylist()]
+            tokens = pc.replace_with_mask(tokens, mine, pa.array(made, pa.string()))
+        sides.append(tokens)
     columns = [pairs["corpus"], pairs["line"], pairs["key"], *sides]
     return Tokenized(pa.Table.from_arrays(columns, schema=PAIRS))
 
 
-def _tokens(text: str, language: str, config: TokenizeConfig) -> str:
-    return separated(text) if config.pretokenized else tokenize(text, language, config.escape)
+def _tokens(text: str, language: str, config: TokenizeConfig, corpus: str) -> str:
+    return separated(text) if config.given(corpus) else tokenize(text, language, config.escape)

@@ -22,7 +22,7 @@ from rnnsearch.storage.records import is_sealed, seal, unseal
 
 _RECIPE = "recipe.json"
 
-Withdrawal = Literal["undone", "collected"]
+Withdrawal = Literal["undone", "collected", "doubted"]
 
 
 class Adoption(NamedTuple):
@@ -131,6 +131,10 @@ class Ledger:
     def withdraw_collected(self, attempt: Attempt) -> None:
         """Note that gc deleted an attempt's outputs: it no longer stands, and its absence is no damage."""
         self._withdraw(attempt, "collected", "")
+
+    def withdraw_doubted(self, attempt: Attempt, why: str) -> None:
+        """Note that an attempt's outputs must not be used again, though they are what was stored."""
+        self._withdraw(attempt, "doubted", why)
 
     def attempts(self, key: Digest, stage: str | None = None) -> list[Attempt]:
         """All attempts of a key, oldest first, with those taken back; without `stage` every stage is looked at."""

@@ -69,7 +69,7 @@ def _identity_of(pid: int) -> ProcessIdentity:
 @functools.cache
 def _place() -> tuple[str, str, str]:
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - a link's text, not a path
     except OSError:  # no procfs: macOS
         boot, namespace = str(int(psutil.boot_time())), ""
@@ -79,7 +79,7 @@ def _place() -> tuple[str, str, str]:
 def _start_of(pid: int) -> str | None:
     """When a process began, or None if it is gone; one that ended and waits for its parent is gone."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         if Path("/proc/self/stat").exists():
             return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from rnnsearch.storage.digests import Digest, canonical_json, hash_bytes
+from rnnsearch.storage.parts import changed_parts
 
 _VERSION = 1
 
@@ -75,8 +76,11 @@ def compare_recipes(old: Recipe, new: Recipe) -> tuple[Change, ...]:
 
 
 def compare_code(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[Change, ...]:
-    """Which parts (`module:symbol`) differ between two code digests' parts."""
-    return tuple(_compare("code", old, new))
+    """The definitions whose own syntax differs between two code digests' parts, by present name.
+
+    What was only moved or renamed, or refers to others that changed, is left out.
+    """
+    return tuple(Change("code", *each) for each in changed_parts(old, new))
 
 
 def nearest_recipe(recipe: Recipe, others: Iterable[Recipe]) -> Recipe | None:

@@ -91,7 +91,7 @@ class Seen:
             for digest, state in self._states.items()
             if state != _FORGOTTEN
         ]
-        temporary.write_text("".join(lines))
+        temporary.write_text("".join(lines), encoding="utf-8")
         temporary.replace(self._path)
         self._lines = len(lines)
         self._inode = 0

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -174,15 +175,29 @@ class Store:
             shutil.rmtree(damaged, ignore_errors=True)
 
     def put_code(self, code: CodeDigest) -> None:
-        """Store the parts of a code digest, so that a later `plan` can say which of them changed."""
-        self.blobs.put_bytes(canonical_json(dict(code.parts)))
+        """Store the parts of a code digest, so that a later `plan` can say which of them changed.
+
+        They are under the digest and not a blob of it: a definition may be renamed, and its digest stays.
+        """
+        self.bring_code(code.digest, code.parts)
+
+    def bring_code(self, digest: Digest, parts: Mapping[str, str]) -> None:
+        """Store the parts of a code digest, such as those of another store."""
+        data = canonical_json(dict(parts))
+        if not self.backend.create_exclusive(_code_name(digest), data) and self.code_parts(digest) is None:
+            self.backend.delete(_code_name(digest))  # damaged
+            self.backend.create_exclusive(_code_name(digest), data)
 
     def code_parts(self, digest: Digest) -> Mapping[str, str] | None:
         """The parts of a code digest, or None if they were not stored."""
         try:
-            return dict(json.loads(self.blobs.get_bytes(digest)))
-        except (MissingError, DamagedError):
+            return dict(json.loads(self.backend.read(_code_name(digest))))
+        except (MissingError, ValueError):
             return None
+
+
+def _code_name(digest: Digest) -> str:
+    return f"code/{digest}"
 
 
 def open_backend(location: str | Path, *, create: bool) -> Backend:
@@ -196,8 +211,11 @@ def open_backend(location: str | Path, *, create: bool) -> Backend:
         return S3Backend(rest)
     if mark and scheme != "file":
         raise StoreError(f"{text} is no place for a store; give a folder or s3://bucket/prefix")
-    root = Path(rest if mark else text).expanduser().absolute()
-    if root.is_file():
+    try:
+        root = Path(rest if mark else text).expanduser().absolute()
+    except RuntimeError as error:  # ~name of nobody
+        raise StoreError(f"{text} is not a folder: {error}; write the whole path") from error
+    if os.path.isfile(root):  # noqa: PTH113 - Path.is_file raises for a name that is too long
         raise StoreError(f"{root} is a file; a store is a folder")
     if create:
         try:

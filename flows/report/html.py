@@ -65,8 +65,8 @@ def to_html(report: ReportData) -> str:
         "signed": signed,
     }
     # Our own files, not text from a corpus.
-    style = Markup((_TEMPLATES / "report.css").read_text())  # noqa: S704
-    script = Markup((_TEMPLATES / "report.js").read_text())  # noqa: S704
+    style = Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8"))  # noqa: S704
+    script = Markup((_TEMPLATES / "report.js").read_text(encoding="utf-8"))  # noqa: S704
     charts = draw(report)
     drawn = {name: Markup(page_svg(chart.figure(), name)) for name, chart in charts.items()}  # noqa: S704
     spent, saved = cost_summary(report)

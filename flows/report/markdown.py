@@ -90,7 +90,11 @@ def _head(report: ReportData) -> list[str]:
         return [title, "No system has been scored yet.\n"]
     band = f" (95 % interval {interval(score.bleu)})" if interval(score.bleu) else ""
     found = f"**{best.name} reaches {bleu(score.bleu)} BLEU**{band} on all {count(score.sentences)} test sentences."
-    lines = [title, found + "\n"]
+    lines = [
+        title,
+        found + "\n",
+        *(f"> **Warning:** {markdown_text(warning)}\n" for warning in report.warnings),
+    ]
     if score.signature:
         lines.append(f"Signature: `{score.signature}`\n")
     return lines
@@ -335,7 +339,41 @@ def _data(report: ReportData) -> list[str]:
         ("set", "pairs", "from"),
         [(d.role, count(d.pairs), ", ".join(markdown_text(c) for c in d.corpora)) for d in report.datasets],
     )
-    return [reasons, sets]
+    return [reasons, sets, *_survey(report), *_overlap(report)]
+
+
+def _survey(report: ReportData) -> list[str]:
+    rows = [
+        (markdown_text(f.corpus), markdown_text(f.check), count(f.pairs), percent(f.share, 2))
+        for f in report.findings
+    ]
+    return (
+        ["### Survey of the text\n", _table(("corpus", "check", "pairs", "share"), rows, left=2)]
+        if rows
+        else []
+    )
+
+
+def _overlap(report: ReportData) -> list[str]:
+    o = report.overlap
+    if o is None:
+        return []
+    found = (
+        f"Of {count(o.sentences)} test sentences, {count(o.sources)} have a source and {count(o.references)} "
+        f"a reference that stands in training ({percent(o.share)} in all; {count(o.one_word)} of these texts have one "
+        "word).\n"
+    )
+    rows = [
+        (markdown_text(system.name), bleu(score.bleu), bleu(fresh.bleu), count(fresh.sentences))
+        for system in report.systems
+        if (score := system.score("all")) and (fresh := system.score("not-in-training"))
+    ]
+    near = [
+        f"- near copy: {n.side} “{markdown_text(n.text)}”, {markdown_text(n.corpus)} line {n.line}"
+        for n in o.near
+    ]
+    table = [_table(("system", "BLEU, all", "not in training", "sentences"), rows)] if rows else []
+    return ["### Test sentences in the training data\n", found, *table, *near, ""]
 
 
 def _cost(report: ReportData) -> list[str]:

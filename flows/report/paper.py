@@ -57,7 +57,7 @@ class PaperSetting(NamedTuple):
     accepted: tuple[object, ...]
 
 
-# PAPER 1.2, 1.3, 2, 3.3 and 4. Where the paper is silent, its released code speaks.
+# protocol 1.2, 1.3, 2, 3.3 and 4. Where the paper is silent, its released code speaks.
 SETTINGS = (
     PaperSetting("network", "units", "1000", (1000,)),
     PaperSetting("network", "embedding", "620", (620,)),

@@ -8,7 +8,7 @@ from rnnsearch.flows.report.formats import hard_alignment, signed
 from rnnsearch.flows.report.paper import TABLE_1
 from rnnsearch.flows.report.tables import comparison
 
-REPRODUCED, CLOSE = 1.0, 3.0  # BLEU from the paper's number; other reproductions lie within 1 (PAPER 4)
+REPRODUCED, CLOSE = 1.0, 3.0  # BLEU from the paper's number; other reproductions lie within 1 (protocol 4)
 ENOUGH = 20  # sentences in a bin: BLEU of fewer says little
 LONG_BIN = 30  # source words: bins that begin above are long
 LEAD = 1.0  # BLEU

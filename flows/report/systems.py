@@ -33,7 +33,12 @@ COMPARED = ("all", "no-unk")
 LAST_UPDATES = 0.1  # of the curve: the train NLL is a mean over them, one batch says little
 
 _METRICS = {"bleu": "BLEU, detokenised", "chrf": "chrF", "ter": "TER"}
-_POLICIES = {"all": "all", "no-unk": "no-unk", "no-unk-allowed": "all"}  # which translation a subset scores
+_POLICIES = {
+    "all": "all",
+    "no-unk": "no-unk",
+    "no-unk-allowed": "all",
+    "not-in-training": "all",
+}  # which translation a subset scores
 
 
 def gather_systems(view: RunView) -> tuple[System, ...]:

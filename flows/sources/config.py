@@ -3,10 +3,11 @@
 import re
 from pathlib import Path, PurePosixPath
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, ConfigDict, Field, field_validator
 
+from rnnsearch.flows.sources.secrets import check_query
 from rnnsearch.pipeline.config import Section
 
 _PACKAGE = re.compile(r"pypi:(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9][A-Za-z0-9.!+_-]*)")
@@ -15,6 +16,8 @@ _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):")  # two letters at 
 
 def _known_origin(url: str) -> str:
     """Return `url` if it is of a kind that we can fetch."""
+    if not url.isprintable():
+        raise ValueError(f"{url!r} holds a character that cannot be printed; write it as %XX")
     scheme = scheme_of(url)
     if scheme == "pypi":
         package_of(url)
@@ -27,6 +30,7 @@ def _known_origin(url: str) -> str:
                 f"the address at {parts.hostname} holds a user name or a password, and settings are kept in "
                 "the ledger and shown in reports; put them into ~/.netrc"
             )
+        check_query(url)
     elif scheme == "file":
         if urlsplit(url).netloc not in ("", "localhost"):
             raise ValueError(f"{url} names another host; a file address is file:///absolute/path")
@@ -47,8 +51,11 @@ class SourceConfig(Section):
     """One file to fetch, and how to know that it is the right one.
 
     The digests, the size and the order of mirrors speak of the file as it is fetched (for `pypi:` the
-    wheel), before `member` is taken out of it. Mirrors hold the same bytes and are tried in turn.
+    wheel), before `member` is taken out of it. Mirrors hold the same bytes and are tried in turn. In the
+    query of an address `${NAME}` stands for the value of an environment variable, read when it is fetched.
     """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     url: Origin
     mirrors: tuple[Origin, ...] = ()
@@ -81,6 +88,20 @@ class SourceConfig(Section):
                 f"{value!r} is no name inside an archive; write folder/file as the archive lists it"
             )
         return value
+
+    @property
+    def local(self) -> Path | None:
+        """The file on this machine that a `file://` address names."""
+        if scheme_of(self.url) != "file":
+            return None
+        return Path(unquote(urlsplit(self.url).path))
+
+    @property
+    def name(self) -> str:
+        """The name of the file or member, for people: it decides nothing."""
+        if self.member is None and scheme_of(self.url) == "pypi":
+            return "-".join(package_of(self.url)) + ".whl"
+        return PurePosixPath(self.member or unquote(urlsplit(self.url).path)).name
 
     @property
     def pinned(self) -> bool:

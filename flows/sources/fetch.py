@@ -13,10 +13,12 @@ from urllib.parse import unquote, urlsplit
 
 from rnnsearch.flows.sources import file, http, package_index
 from rnnsearch.flows.sources.archive import extract
-from rnnsearch.flows.sources.checks import Seen, SourceError, check, look
+from rnnsearch.flows.sources.checks import ChangedError, DigestError, Seen, SourceError, check, look
 from rnnsearch.flows.sources.config import SourceConfig, package_of, scheme_of
+from rnnsearch.flows.sources.sniff import fault_of
 
 Progress = Callable[[int, int | None], None]
+_TRANSFERS = 3  # of a file whose digest is not the pinned one
 _LOCK_WAIT = 30.0  # seconds; the workers of a killed driver go on for about two
 
 
@@ -54,42 +56,66 @@ def fetch(
 
 
 def _from_any(source: SourceConfig, target: Path, progress: Progress, patience: http.Patience) -> Fetched:
-    faults = []
+    faults, changed = [], False
     for origin in (source.url, *source.mirrors):
         try:
             seen = _from_one(origin, source, target, progress, patience)
         except SourceError as fault:
             faults.append(f"{origin}: {fault}")
+            changed = changed or isinstance(fault, ChangedError)
             continue
         found = Fetched(target, seen.sha256, seen.size, origin)
         _remember(found)
         return found
-    raise SourceError("no origin gives the file\n" + "\n".join(faults))
+    kind = ChangedError if changed else SourceError
+    raise kind("no origin gives the file\n" + "\n".join(faults))
 
 
 def _from_one(
     origin: str, source: SourceConfig, target: Path, progress: Progress, patience: http.Patience
 ) -> Seen:
-    """Fetch and check; after a wrong digest of a continued file, once more from the first byte."""
-    continued = _bring(origin, source, target, progress, patience)
-    try:
-        return check(target, source)
-    except SourceError:
-        target.unlink()
-        if not continued:
+    """Fetch and check. After a wrong digest the file is fetched anew: two transfers that agree were not damaged."""
+    digests: list[str] = []
+    while True:
+        received = _bring(origin, source, target, progress, patience)
+        try:
+            return _checked(source, target, received)
+        except DigestError as fault:
+            target.unlink()
+            if received is None:
+                raise
+            if fault.found in digests:
+                raise ChangedError(f"{fault}; two transfers agree, so the file changed there") from fault
+            digests.append(fault.found)
+            if len(digests) == _TRANSFERS:
+                raise SourceError(
+                    f"{fault}; {_TRANSFERS} transfers differ, so the file is damaged on its way: try again"
+                ) from fault
+        except SourceError:
+            target.unlink()
             raise
-    _bring(origin, source, target, progress, patience)
+
+
+def _checked(source: SourceConfig, target: Path, received: http.Received | None) -> Seen:
+    """Return what the file is. Without a digest that decides, its first bytes must be plausible."""
     try:
-        return check(target, source)
-    except SourceError:
-        target.unlink()
-        raise
+        seen = check(target, source)
+    except DigestError as fault:
+        if received is None:
+            raise
+        raise DigestError(f"{fault} ({received.answer.described(target)})", fault.found) from fault
+    if received is not None and not source.pinned and (wrong := fault_of(target, received.answer)):
+        raise SourceError(
+            f"{wrong} ({received.answer.described(target)}); look at the address in a browser, or if these bytes are "
+            f'right, set sha256 = "{seen.sha256}"'
+        )
+    return seen
 
 
 def _bring(
     origin: str, source: SourceConfig, target: Path, progress: Progress, patience: http.Patience
-) -> bool:
-    """Fetch unchecked bytes; return whether an earlier part was continued."""
+) -> http.Received | None:
+    """Fetch unchecked bytes; return how they arrived, where that was over HTTP."""
     match scheme_of(origin):
         case "http" | "https":
             wanted = http.Wanted(source.size, source.pinned)
@@ -100,7 +126,7 @@ def _bring(
             file.copy(origin, target, progress)
         case _:
             raise SourceError("is a relative path; the caller resolves those against the profile's folder")
-    return False
+    return None
 
 
 def _already_there(source: SourceConfig, target: Path) -> Fetched | None:
@@ -111,7 +137,7 @@ def _already_there(source: SourceConfig, target: Path) -> Fetched | None:
     if scheme_of(source.url) == "file" or not target.exists():
         return None
     try:
-        record = json.loads(_record(target).read_text())
+        record = json.loads(_record(target).read_text(encoding="utf-8"))
         if record["origin"] not in (source.url, *source.mirrors) or look(target).sha256 != record["sha256"]:
             return None
         seen = check(target, source)
@@ -124,7 +150,7 @@ def _remember(found: Fetched) -> None:
     """Note the digest beside the file, last: what was learned holds for the next call too."""
     record = _record(found.path)
     fresh = record.with_name(f"{record.name}.part")
-    fresh.write_text(json.dumps({"sha256": found.sha256, "origin": found.origin}))
+    fresh.write_text(json.dumps({"sha256": found.sha256, "origin": found.origin}), encoding="utf-8")
     fresh.replace(record)
 
 

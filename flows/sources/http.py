@@ -6,12 +6,15 @@ digest is known beforehand, which then decides.
 """
 
 import json
-import netrc
-import os
+import logging
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from importlib.metadata import version as installed_version
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -19,18 +22,33 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from rnnsearch.flows.sources.checks import SourceError, require_space
+from rnnsearch.flows.sources.checks import ChangedError, SourceError, require_space
+from rnnsearch.flows.sources.logins import login_for, netrc_path
+from rnnsearch.flows.sources.secrets import MissingSecretError, resolved
+from rnnsearch.flows.sources.sniff import Answer
 
 Progress = Callable[[int, int | None], None]
+_NO_ENTRY = (
+    "put a login for the host into {netrc}, name a token in the query as token=${{NAME}}, or fetch the file by "
+    "hand and give its path as the url"
+)
+_REMEDIES = {
+    401: _NO_ENTRY,
+    403: f"the server lets this file go to some only, or not to programs: {_NO_ENTRY}",
+    404: "the file is not there (any more): look at the address in a browser, or give a mirror",
+    407: "the proxy wants a login: set it in https_proxy",
+    410: "the publisher removed the file: give a mirror",
+}
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses after which a second try makes sense
 
 
 class Patience(NamedTuple):
     """How long to wait for a server, in seconds, and how often to try it."""
 
-    attempts: int = 5  # in a row that bring no new byte
+    attempts: int = 5  # in a row that bring no byte beyond those that were there at some time
     pause: float = 1.0  # before the second attempt; doubles with each
     longest_pause: float = 30.0
+    longest_wait: float = 600.0  # that a server may ask for (Retry-After)
     connect: float = 20.0
     read: float = 60.0
 
@@ -74,14 +92,14 @@ class _Part:
 
     def version(self) -> _Version | None:
         try:
-            return _Version(**json.loads(self._record.read_text()))
+            return _Version(**json.loads(self._record.read_text(encoding="utf-8")))
         except (FileNotFoundError, ValueError, TypeError):
             return None  # none, or torn by a kill: the part is not trusted
 
     def begin(self, version: _Version) -> None:
         """Start anew: the old bytes go before the new version is named."""
         self.path.write_bytes(b"")
-        self._record.write_text(json.dumps(asdict(version)))
+        self._record.write_text(json.dumps(asdict(version)), encoding="utf-8")
 
     def drop(self) -> None:
         self.path.unlink(missing_ok=True)
@@ -91,33 +109,58 @@ class _Part:
         self._record.unlink(missing_ok=True)
 
 
+class Received(NamedTuple):
+    """How a file arrived."""
+
+    continued: bool  # bytes of an earlier attempt were kept
+    answer: Answer
+
+
 def download(
     url: str, target: Path, wanted: Wanted, progress: Progress, patience: Patience = PATIENCE
-) -> bool:
-    """Bring the file at `url` to `target`; return whether bytes of an earlier attempt were continued.
+) -> Received:
+    """Bring the file at `url` to `target`.
 
-    Raises SourceError for what another attempt would not mend, and when `patience` is at its end.
+    Raises SourceError for what another attempt would not mend, and when `patience` is at its end. No message, file
+    or log holds the secrets that the query of `url` names.
     """
-    part, failures, continued = _Part(target), 0, False
+    part, failures, continued, longest = _Part(target), 0, False, 0
+    try:
+        address = resolved(url)
+    except MissingSecretError as fault:
+        raise SourceError(str(fault)) from fault
     timeout = httpx.Timeout(patience.read, connect=patience.connect)
-    with httpx.Client(follow_redirects=True, timeout=timeout, auth=_credentials()) as client:
+    headers = {"User-Agent": f"rnnsearch/{installed_version('rnnsearch')}"}
+    login = login_for(urlsplit(url).hostname or "")
+    auth = None if login is None else httpx.BasicAuth(*login)
+    with (
+        _queries_unlogged(),
+        httpx.Client(follow_redirects=True, timeout=timeout, auth=auth, headers=headers) as client,
+    ):
         while True:
-            before = part.size()
+            longest = max(longest, part.size())
             try:
-                continued = _attempt(client, url, part, wanted, progress) or continued
+                got = _attempt(client, url, address, part, wanted=wanted, progress=progress)
+                continued = got.continued or continued
                 break
             except _PassingError as fault:
-                failures = 1 if part.size() > before else failures + 1
+                failures = 1 if part.size() > longest else failures + 1
                 if failures >= patience.attempts:
                     raise SourceError(f"{fault}, {failures} times in a row; try again later") from fault
-                pause = patience.pause * 2 ** (failures - 1)
-                time.sleep(min(max(pause, fault.wait), patience.longest_pause))
+                if fault.wait > patience.longest_wait:
+                    raise SourceError(
+                        f"{fault} and asks to wait {fault.wait:,.0f} s; try again then"
+                    ) from fault
+                pause = min(patience.pause * 2 ** (failures - 1), patience.longest_pause)
+                time.sleep(max(pause, fault.wait))
     part.finish(target)
-    return continued
+    return Received(continued, got.answer)
 
 
-def _attempt(client: httpx.Client, url: str, part: _Part, wanted: Wanted, progress: Progress) -> bool:
-    """Ask once for what is missing; return whether earlier bytes were kept."""
+def _attempt(
+    client: httpx.Client, url: str, address: str, part: _Part, *, wanted: Wanted, progress: Progress
+) -> Received:
+    """Ask `address`, which messages call `url`, once for what is missing."""
     offset, version = part.size(), part.version()
     same_place = version is not None and version.url == url
     if version is None or not (wanted.pinned or (same_place and version.validator)):
@@ -128,10 +171,11 @@ def _attempt(client: httpx.Client, url: str, part: _Part, wanted: Wanted, progre
         if version and same_place and version.validator:
             headers["If-Range"] = version.validator
     try:
-        with client.stream("GET", url, headers=headers) as response:
-            return _receive(
-                response, url, part, version if offset else None, wanted=wanted, progress=progress
-            )
+        with client.stream("GET", address, headers=headers) as response:
+            known = version if offset else None
+            kept = _receive(response, url, part, known, wanted=wanted, progress=progress)
+            declared: str = response.headers.get("Content-Type", "")
+            return Received(kept, Answer(url, declared))
     except httpx.UnsupportedProtocol as fault:
         raise SourceError(f"is redirected to an address that is not HTTP ({fault})") from fault
     except httpx.TransportError as fault:
@@ -165,18 +209,18 @@ def _receive(
     if response.status_code in _PASSING:
         raise _PassingError(f"answers {response.status_code} {response.reason_phrase}", _wait_asked(response))
     if version and response.status_code == httpx.codes.PARTIAL_CONTENT:
-        total = _continued_total(response, offset)
+        total = _continued_total(response, offset, version.total)
         if total is None or not _same_version(version, url, _validator(response), total):
             part.drop()
             raise _PassingError("sent a piece of another version of the file")
     elif response.status_code == httpx.codes.OK:
         version, offset = None, 0
-        total = int(length) if (length := response.headers.get("Content-Length", "")).isdigit() else None
-        _refuse_page(url, response)
+        total = _number(response.headers.get("Content-Length", ""))
     else:
-        raise SourceError(f"answers {response.status_code} {response.reason_phrase}; look at the address")
+        remedy = _REMEDIES.get(response.status_code, "look at the address").format(netrc=netrc_path())
+        raise SourceError(f"answers {response.status_code} {response.reason_phrase}; {remedy}")
     if wanted.size is not None and total not in (None, wanted.size):
-        raise SourceError(f"has {total:,} bytes, not the declared {wanted.size:,}: the file changed there")
+        raise ChangedError(f"has {total:,} bytes, not the declared {wanted.size:,}: the file changed there")
     total = total if total is not None else wanted.size
     require_space(part.path.parent, (total or 0) - offset)
     if version is None:
@@ -217,18 +261,37 @@ def _same_version(version: _Version, url: str, validator: str | None, total: int
     return version.url != url or validator is None or version.validator in (None, validator)
 
 
-def _continued_total(response: httpx.Response, offset: int) -> int | None:
-    """Return the size of the file if the piece runs from `offset` to its end."""
+def _continued_total(response: httpx.Response, offset: int, known: int | None) -> int | None:
+    """Return the size of the file if the piece runs from `offset` to its end; `known` if the server leaves it open."""
     unit, _, rest = response.headers.get("Content-Range", "").partition(" ")
-    span, _, total = rest.partition("/")
-    if unit != "bytes" or not total.isdigit() or span != f"{offset}-{int(total) - 1}":
+    span, _, size = rest.partition("/")
+    total = known if size == "*" else _number(size)
+    if unit != "bytes" or total is None or span != f"{offset}-{total - 1}":
         return None
-    return int(total)
+    return total
 
 
 def _wait_asked(response: httpx.Response) -> float:
-    asked: str = response.headers.get("Retry-After", "")
-    return float(asked) if asked.isdigit() else 0.0
+    """Return the seconds of Retry-After (RFC 9110, 10.2.3): a number, or a date by the server's own clock."""
+    asked: str = response.headers.get("Retry-After", "").strip()
+    seconds = _number(asked)
+    if seconds is not None:
+        return float(seconds)
+    until = _date(asked)
+    now = _date(response.headers.get("Date", "")) or datetime.now(UTC)
+    return 0.0 if until is None else max(0.0, (until - now).total_seconds())
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(text)
+    except (ValueError, TypeError):
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
 def _refuse_downgrade(url: str, response: httpx.Response) -> None:
@@ -237,13 +300,6 @@ def _refuse_downgrade(url: str, response: httpx.Response) -> None:
         raise SourceError(
             f"is redirected from https to {response.url.copy_with(query=None)}; use another address"
         )
-
-
-def _refuse_page(url: str, response: httpx.Response) -> None:
-    """A log-in page or an error page with status 200 must not be learned as the file."""
-    page = response.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "text/html"
-    if page and not urlsplit(url).path.endswith((".html", ".htm")):
-        raise SourceError("answers with a web page, not a file; look at the address in a browser")
 
 
 def _certificate_fault(fault: BaseException) -> ssl.SSLCertVerificationError | None:
@@ -255,10 +311,20 @@ def _certificate_fault(fault: BaseException) -> ssl.SSLCertVerificationError | N
     return None
 
 
-def _credentials() -> httpx.NetRCAuth | None:
-    """Return the user's netrc file, if there is a readable one."""
-    path = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
+@contextmanager
+def _queries_unlogged() -> Iterator[None]:
+    """Keep queries out of httpx's log of requests: they may hold secrets, also those of a redirect."""
+
+    def strip(record: logging.LogRecord) -> bool:
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        record.args = tuple(
+            each.copy_with(query=None) if isinstance(each, httpx.URL) else each for each in arguments
+        )
+        return True
+
+    logger = logging.getLogger("httpx")
+    logger.addFilter(strip)
     try:
-        return httpx.NetRCAuth(str(path)) if path.is_file() else None
-    except (netrc.NetrcParseError, OSError) as fault:
-        raise SourceError(f"{path} cannot be read ({fault}); mend it or remove it") from fault
+        yield
+    finally:
+        logger.removeFilter(strip)

@@ -82,7 +82,7 @@ def _bytes_below(folder: Path) -> int:
 
 def _failure(name: str, version: str, code: int, log: Path) -> str:
     """Return what went wrong, in pip's last words."""
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    lines = [line for line in log.read_text(errors="replace", encoding="utf-8").splitlines() if line.strip()]
     if any("No module named pip" in line for line in lines):
         return (
             f"{sys.executable} has no pip, which fetches {name}=={version}; run {sys.executable} -m ensurepip"

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from rnnsearch.model.kernels.bfloat16 import cpu_flags
+
 _SOURCE = Path(__file__).with_name("kernels.cpp")
 _FLAGS = (
     "-std=c++20", "-O3", "-march=native", "-mprefer-vector-width=512", "-fno-math-errno", "-fno-trapping-math",
@@ -46,17 +48,15 @@ def load() -> ctypes.CDLL:
 
 
 def _fingerprint() -> str:
-    parts = [_SOURCE.read_text(), *_FLAGS, _compiler(), torch.__version__, platform.machine(), _processor()]
+    parts = [
+        _SOURCE.read_text(encoding="utf-8"),
+        *_FLAGS,
+        _compiler(),
+        torch.__version__,
+        platform.machine(),
+        cpu_flags(),
+    ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-
-
-def _processor() -> str:
-    """What the processor can do, as far as the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
 
 
 def _compiler() -> str:
@@ -70,7 +70,14 @@ def _compile(target: Path) -> None:
         f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-lc10",
     ]  # fmt: skip
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"no compiler ran: {error}; install g++ or set CXX to one") from error
     if done.returncode:

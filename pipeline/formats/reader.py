@@ -1,4 +1,4 @@
-"""From a local file to tables of pairs, whatever its format (DESIGN 5, ingest)."""
+"""From a local file to tables of pairs, whatever its format (architecture 5)."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -284,7 +284,7 @@ class Arena:
     def _start_alone(self, words: Sequence[str], own: Mapping[str, str], out: Path, err: Path) -> Started:
         home = {"RAY_TMPDIR": str(self.short), "PREFECT_HOME": str(self.short / "alone")}
         environment = self.environment | home | own
-        with out.open("w") as to_out, err.open("w") as to_err:
+        with out.open("w", encoding="utf-8") as to_out, err.open("w", encoding="utf-8") as to_err:
             process = subprocess.Popen(
                 [Path(sys.executable).with_name("rnnsearch"), *words],
                 env=environment,

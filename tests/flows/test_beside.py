@@ -95,7 +95,7 @@ def beside(smoke: "Smoke", lab: "Lab", own_profile: Path, tmp_path: Path) -> Bes
     write(folder / "moses.fr", ["" if k == 3 else text for k, text in enumerate(texts)])
     write(folder / "gold", ["0-0" if k % 2 else "" for k in range(len(texts))])
     write(folder / "backward", ["0-0"] * len(texts))
-    own_profile.write_text(own_profile.read_text() + SECTIONS)
+    own_profile.write_text(own_profile.read_text(encoding="utf-8") + SECTIONS, encoding="utf-8")
     return again(Beside(store, own_profile, "", None), lab)  # type: ignore[arg-type]
 
 

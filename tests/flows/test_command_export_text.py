@@ -47,7 +47,7 @@ def test_every_row_of_a_table_is_one_line_of_each_of_its_texts_over_all_shards_i
 def test_what_is_no_table_is_copied(finished: Store, tmp_path: Path) -> None:
     export_text(finished.location, None, "download/lines-en:file", tmp_path / "file")
     assert {path.name: path.read_bytes() for path in (tmp_path / "file").iterdir()} == {
-        "smoke.en": (PROFILES / "smoke.en").read_bytes()
+        "file": (PROFILES / "smoke.en").read_bytes()
     }
 
 

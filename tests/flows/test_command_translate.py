@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 import torch
 
+from rnnsearch.flows import command_translate
 from rnnsearch.flows.command_translate import Wish, load, translate_lines
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.export import Card, export_model
@@ -26,7 +28,7 @@ from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.store import Store
 
-SOURCE = ["the", "a", "cat", "dog", "sees", "."]  # other sizes on either side (PAPER trap 44)
+SOURCE = ["the", "a", "cat", "dog", "sees", "."]  # other sizes on either side (protocol trap 44)
 TARGET = ["le", "un", "chat", "chien", "voit", ".", "dort", "mange", "là"]
 PROGRAM = Path(sys.executable).with_name("rnnsearch")
 
@@ -160,6 +162,125 @@ def test_what_cannot_be_read_or_written_is_told(model: Path, tmp_path: Path, tex
         translate_lines(Wish(store="", model=model, file=tmp_path / "absent.en"))
     with pytest.raises(UsageError, match=r"ends in '\.doc'"):
         translate_lines(Wish(store="", model=model, file=text, attention=str(tmp_path / "a.doc")))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        ({"file": "absent.en"}, r"absent\.en cannot be read: No such file"),
+        ({"file": "."}, r"cannot be read: Is a directory"),
+        ({"attention": "nodir/a.html"}, r"nodir is not a folder; make it first"),
+        ({"attention": "a.gif"}, r"ends in '\.gif'; expected \.html, \.svg, \.png, \.pdf"),
+        ({"attention": "folder.html"}, r"folder\.html is a folder"),
+        ({"replace_unknown": "nofile.tsv"}, r"nofile\.tsv cannot be read: No such file"),
+        ({"replace_unknown": "folder.html"}, r"cannot be read: Is a directory"),
+        ({"replace_unknown": "binary"}, r"binary is not UTF-8 at byte 0"),
+        ({"search": ("beam=inf",)}, r"search cannot be used:\n  beam"),
+        ({"search": ("preset",)}, r"one of plain, groundhog, not ''"),
+    ],
+)
+def test_what_the_user_gave_is_checked_before_anything_is_translated(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: Path,
+    wanted: dict[str, Any],
+    says: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.html").mkdir()
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    given = {"file": text, **wanted}
+    given["file"] = Path(given["file"])
+    with pytest.raises((UsageError, SettingsError), match=says):
+        translate_lines(Wish(store="", model=model, **given))
+    assert capsys.readouterr().out == ""
+
+
+def test_a_sentence_is_translated_as_a_line_of_a_file_is(
+    model: Path, text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (first, *_) = printed(Wish(store="", model=model, file=text), capsys)
+    assert printed(Wish(store="", model=model, sentence="The cat sees a dog."), capsys) == [first]
+
+
+def test_a_line_that_is_not_utf_8_is_told_after_those_before_it(
+    model: Path, text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (first, *_) = printed(Wish(store="", model=model, file=text), capsys)
+    text.write_bytes(b"The cat sees a dog.\n\xff\na dog\n")
+    with pytest.raises(UsageError, match="line 2 of the input is not UTF-8 at byte 0"):
+        translate_lines(Wish(store="", model=model, file=text))
+    assert capsys.readouterr().out == f"{first}\n"
+
+
+def test_a_picture_of_many_sentences_is_refused_at_the_second(
+    model: Path, tmp_path: Path, text: Path
+) -> None:
+    text.write_text("a cat\n" * 1_000, encoding="utf-8")
+    with pytest.raises(UsageError, match="can show one sentence, and there are more"):
+        translate_lines(Wish(store="", model=model, file=text, attention=str(tmp_path / "a.svg")))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "batches"),
+    [
+        ([b"a\nb\n"], [["a", "b"]]),
+        ([b"a\n", b"b\n"], [["a"], ["b"]]),  # the input pauses between them
+        ([b"a", b"b\nc"], [["ab"], ["c"]]),
+        ([b"\n\n"], [["", ""]]),
+        ([b"a\r\nb"], [["a"], ["b"]]),
+        ([b"1\n2\n3\n4\n5\n"], [["1", "2", "3"], ["4", "5"]]),
+        ([], []),
+    ],
+)
+def test_lines_leave_the_input_as_they_come_some_at_a_time(
+    blocks: list[bytes], batches: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = iter(blocks)
+    monkeypatch.setattr(command_translate, "select", lambda *_: ([], [], []))  # a pause after every block
+    monkeypatch.setattr(os, "read", lambda *_: next(given, b""))
+    found = command_translate._decoded(command_translate._as_they_come(0, 3))
+    assert list(found) == batches
+
+
+def test_a_line_without_an_end_is_refused_before_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "read", lambda *_: b"x" * (1 << 16))
+    with pytest.raises(UsageError, match="a line of the input has more than 10 MB"):
+        next(command_translate._as_they_come(0, 3))
+
+
+@pytest.mark.slow
+def test_on_a_pipe_a_line_leaves_before_the_next_one_comes(
+    model: Path, clean_environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    lines = [b"a cat sees the dog .\n", b"\n", b"a dog\n", b"the cat .\n"]
+    with subprocess.Popen(
+        [str(PROGRAM), "translate", "--model", str(model)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=clean_environment,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        answers = []
+        for some in (lines[:1], lines[1:]):
+            process.stdin.write(b"".join(some))
+            process.stdin.flush()
+            answers += [process.stdout.readline() for _ in some]  # waits for ever if lines are held back
+        process.stdin.close()
+        assert process.wait(60) == 0
+        assert process.stdout.read() == b""
+    (tmp_path / "all").write_bytes(b"".join(lines))
+    done = subprocess.run(
+        [str(PROGRAM), "translate", "--model", str(model), str(tmp_path / "all")],
+        capture_output=True,
+        env=clean_environment,
+        check=True,
+    )
+    assert b"".join(answers) == done.stdout
 
 
 @pytest.mark.slow

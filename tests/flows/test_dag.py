@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rnnsearch.flows import dag, run_stages
+from rnnsearch.flows import dag, download
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.recipe import code_of, libraries_of
 from rnnsearch.flows.settings import load_settings
@@ -79,7 +79,8 @@ def test_only_results_and_what_a_person_asks_about_are_taken_by_nobody() -> None
     assert {re.sub(r"/.*", "", ref.stage) + "." + ref.output for ref in left} == {
         "holdout.dropped",
         "clean.dropped",
-        "normalize.dropped",
+        "gate-dev.dropped",
+        "survey.survey",
         "gate.dropped",
         "gate.leaks",
         "threshold.summary",
@@ -111,7 +112,7 @@ def test_the_roots_of_a_stage_are_the_functions_that_do_its_work(stage: Stage) -
         assert stage.roots[:2] == (_root(work.partial), _root(work.merge))
     else:
         assert stage.shape == "run"
-        if work.function not in (run_stages.download, WORK["train"].function):
+        if work.function not in (download.download, WORK["train"].function):
             assert stage.roots[0] == _root(work.function)
 
 
@@ -179,7 +180,7 @@ def test_every_package_of_others_that_a_stages_code_uses_is_declared_or_decides_
         module, _, symbol = part.partition(":")
         if module != "file":
             used.update(_distributions(module, symbol))
-    harmless = {"pydantic", "tensorboard"}  # they check settings, and draw curves beside the artifacts
+    harmless = {"pydantic", "langcodes"}  # they check settings
     if stage.kind in ("translate", "align", "sweep"):
         harmless.add("safetensors")  # it only reads
     assert used - set(stage.libraries) <= harmless
@@ -275,11 +276,13 @@ def test_without_selection_training_takes_all_tokenised_pairs() -> None:
         ("systems.rnnsearch.train.seed=3", {"train/rnnsearch"}),
         ("systems.rnnsearch.network.units=31", {"train/rnnsearch"}),
         ("tokenize.escape=true", {"tokenize/train", "tokenize/dev", "tokenize/test", "evaluate/*"}),
-        ("leakage.action=report", {"gate"}),
+        ("leakage.action=report", {"gate", "gate-dev", "overlap"}),
         ("ingest.rows_per_shard=100", {"ingest/lines", "ingest/other"}),
         ("encode.seed=3", {"encode/20", "order/20"}),
         ("holdout.seed=3", {"holdout-keys", "holdout"}),
-        ("clean.straight_quotes=true", {"clean/train", "normalize/dev", "normalize/test"}),
+        ("clean.straight_quotes=true", {"clean/train", "normalize/dev", "normalize/test", "survey"}),
+        ("filter.min_words=2", {"clean/train", "survey"}),
+        ("duplicates.max_partners=5", {"duplicates"}),
         ("sources.lines-en.url=https://example.org/smoke.en", {"download/lines-en"}),
     ],
 )
@@ -303,6 +306,8 @@ def test_every_setting_of_a_section_that_decides_bytes_stands_in_some_recipe() -
         "ingest",
         "holdout",
         "clean",
+        "filter",
+        "duplicates",
         "leakage",
         "tokenize",
         "select",
@@ -381,6 +386,7 @@ def test_the_recipe_of_a_file_source_without_a_digest_asks_for_the_content_of_th
     digest = "0" * 64
     pinned = _by_name("smoke", f"sources.lines-en.sha256='{digest}'")
     assert pinned["download/lines-en"].local is None
+    assert pinned["download/lines-en"].config == {"content": digest}
     assert _by_name("demo")["download/bible"].local is None
 
 
@@ -414,5 +420,6 @@ def test_a_stage_is_a_value_that_names_its_kind_and_whom_it_waits_for_once() -> 
         "tokenize/test",
         "normalize/test",
         "shortlist",
+        "overlap",
     )
     assert dag.SPLITS == ("train", "dev", "test")

@@ -150,7 +150,7 @@ def test_of_real_stages_a_budget_is_the_cause_and_what_it_moved_follows(
     lab.run(store, "select.budget.pairs=400")
     found = compare(store, runs[-1], store.runs.ids()[-1])
     differ = {each.stage: each for each in found.stages if each.how != "equal"}
-    assert list(differ) == ["threshold", "select", "shortlist", "encode/20", "order/20"]
+    assert list(differ) == ["threshold", "select", "overlap", "shortlist", "encode/20", "order/20"]
     assert differ["threshold"].reasons == ("select.budget.pairs 500 → 400",)
     assert differ["select"].inputs == ("threshold:rows",)
     assert [each.stage for each in differ.values() if each.reasons] == ["threshold"]

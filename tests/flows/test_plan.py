@@ -10,7 +10,8 @@ import pytest
 
 from rnnsearch.flows.command_plan import duration, show_plan
 from rnnsearch.flows.dag import build
-from rnnsearch.flows.plan import Cost, Planned, cost, plan
+from rnnsearch.flows.errors import UsageError
+from rnnsearch.flows.plan import Cost, Planned, cost, plan, up_to
 from rnnsearch.flows.recipe import Outputs, code_of, recipe_of
 from rnnsearch.flows.settings import SettingsError, load_settings
 from rnnsearch.flows.shapes import Stage
@@ -219,6 +220,25 @@ def test_every_stage_comes_with_what_it_took_the_last_time_whatever_the_recipe(s
     assert planned["shortlist"].seconds == 7.0
     assert planned["encode/20"].seconds == 7.0
     assert planned["select"].seconds == 1.5
+
+
+def test_a_language_that_the_tokeniser_has_no_rules_for_is_said(
+    empty: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_plan(None, "smoke", ["tokenize.target_language=sw"], str(empty.location), False)
+    assert "note: Moses has no rules for Swahili (sw)" in capsys.readouterr().out
+    show_plan(None, "smoke", [], str(empty.location), False)
+    assert "note:" not in capsys.readouterr().out
+
+
+def test_up_to_a_stage_are_the_stage_and_what_it_needs_in_order() -> None:
+    stages = build(load_settings("smoke"))
+    names = [stage.name for stage in up_to(stages, "gate")]
+    assert names[-1] == "gate"
+    assert {"clean/train", "duplicates", "normalize/test", "holdout", "ingest/lines"} < set(names)
+    assert not {"tokenize/train", "gate-dev", "survey", "train/rnnsearch"} & set(names)
+    with pytest.raises(UsageError, match=r"no stage 'gates'; it has download/lines-en, "):
+        up_to(stages, "gates")
 
 
 def test_planning_changes_nothing_in_the_store(store: Store, tmp_path: Path) -> None:

@@ -316,7 +316,7 @@ WRITE_SHARDS = {stage.kind for stage in build(load_settings("smoke"))} - {
             "0xBF58476D1CE4E5BB",
             {"encode", "selection-sample", "train"},
         ),
-        ("pipeline/tokenization.py", "import re", "import regex as re", {"tokenize"}),
+        ("pipeline/tokenization.py", "import re", "import regex as re", {"tokenize", "evaluate"}),
         ("storage/parquet.py", "compression_level=3", "compression_level=4", WRITE_SHARDS),
         ("model/kernels/kernels.cpp", "#include", "#include ", {"train", "translate"}),
         ("model/adadelta.py", "import torch\n", "import torch\nprint()\n", {"train"}),

@@ -1,14 +1,17 @@
 """Profiles and overrides: what is read, what is refused, and what a refusal says."""
 
+import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from rnnsearch.flows.settings import (
     PROFILES,
+    Settings,
     SettingsError,
     SystemConfig,
     apply_overrides,
@@ -52,6 +55,110 @@ def _refusal(*overrides: str, profile: str = "smoke") -> str:
     return str(refused.value)
 
 
+class Number(NamedTuple):
+    """A numeric setting: the section that declares it, its name and bounds, and how a value of it is written."""
+
+    section: type[BaseModel]
+    name: str
+    kind: type
+    bounds: Mapping[str, float]
+    in_tuple: bool
+
+    def refuses(self, value: object) -> bool:
+        """Whether a value is refused for what it is; other settings may be missing."""
+        try:
+            self.section.model_validate({self.name: [value] if self.in_tuple else value})
+        except ValidationError as error:
+            return any(problem["loc"][0] == self.name for problem in error.errors())
+        return False
+
+
+def _inner(annotation: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
+    """Every type inside an annotation, with the metadata next to it."""
+    if get_origin(annotation) is Annotated:
+        inner, *metadata = get_args(annotation)
+        for found, more in _inner(inner):
+            yield found, [*metadata, *more]
+    elif get_args(annotation) and get_origin(annotation) is not Literal:
+        for each in get_args(annotation):
+            yield from _inner(each)
+    else:
+        yield annotation, ()
+
+
+def _sections(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    yield root
+    for field in root.model_fields.values():
+        for kind, _ in _inner(field.annotation):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from _sections(kind)
+
+
+def _bounds(metadata: Sequence[Any]) -> dict[str, float]:
+    single = [each for item in metadata for each in getattr(item, "metadata", [item])]
+    return {
+        name: getattr(each, name)
+        for each in single
+        for name in ("gt", "ge", "lt", "le")
+        if hasattr(each, name)
+    }
+
+
+def _numbers() -> Iterator[Number]:
+    for section in dict.fromkeys(_sections(Settings)):
+        for name, field in section.model_fields.items():
+            for kind, metadata in _inner(field.annotation):
+                if kind in (int, float):
+                    bounds = _bounds([*field.metadata, *metadata])
+                    yield Number(section, name, kind, bounds, "tuple" in str(field.annotation))
+
+
+NUMBERS = [pytest.param(number, id=f"{number.section.__name__}.{number.name}") for number in _numbers()]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_number_is_finite_of_its_type_and_within_its_bounds(number: Number) -> None:
+    for value in (math.inf, -math.inf, math.nan, True, "3", 10**19, -(10**19)):
+        assert number.refuses(value), value
+    if number.kind is int:
+        assert number.refuses(3.0)
+    low = number.bounds.get("ge", number.bounds.get("gt"))
+    assert low is not None, "state a lower bound"
+    assert number.refuses(low - 1)
+    assert number.refuses(low) == ("gt" in number.bounds)
+    high = number.bounds.get("le", number.bounds.get("lt"))
+    if high is not None:
+        assert number.refuses(high + max(1, abs(high) * 1e-9) if number.kind is float else high + 1)
+        assert number.refuses(high) == ("lt" in number.bounds)
+
+
+def test_every_section_is_searched_for_numbers() -> None:
+    names = {f"{param.values[0].section.__name__}.{param.values[0].name}" for param in NUMBERS}
+    assert {"TrainConfig.clip_norm", "SearchConfig.retry_beam", "SweepConfig.beams", "Budget.share"} <= names
+    assert {"EvaluateConfig.length_bins", "SourceConfig.size", "PlacementConfig.train_workers"} <= names
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("language_model.order", "1"),  # KenLM reads models of 2 to 6 words
+        ("language_model.order", "7"),
+        ("evaluate.seed", "-1"),  # NumPy
+        ("systems.rnnsearch.train.updates", "1000000000"),  # the names of checkpoints have nine digits
+        ("evaluate.length_bins", "[]"),
+        ("systems.rnnsearch.train.learning_rate", "inf"),
+        ("systems.rnnsearch.train.clip_norm", "nan"),
+        ("holdout.seed", "true"),
+        ("search.normalize", "1"),
+        ("title", "7"),
+    ],
+)
+def test_what_a_library_cannot_take_is_refused_by_the_profile(key: str, value: str) -> None:
+    assert f"{key}: input should " in _refusal(f"{key}={value}") or f"{key}: tuple should" in _refusal(
+        f"{key}={value}"
+    )
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_shipped_profile_is_valid_and_says_what_it_is(name: str) -> None:
     settings = load_settings(name)
@@ -86,8 +193,26 @@ def test_an_unknown_key_is_refused_with_the_nearest_valid_one_at_any_depth(
     assert "smoke" in message
 
 
-def test_an_unknown_key_that_is_near_to_nothing_is_refused_without_a_guess() -> None:
-    assert _refusal("quux=3").endswith("quux is not a setting")
+def test_an_unknown_key_that_is_near_to_nothing_is_refused_with_the_keys_that_there_are() -> None:
+    assert "quux is not a setting; there are title, about, sources, corpora, " in _refusal("quux=3")
+    assert "rnnsearch.train.zzz is not a setting; there are seed, " in _refusal(
+        "systems.rnnsearch.train.zzz=3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("train.adadelta_roh=0.9", "'systems.NAME.train'"),
+        ("network.units=3", "'systems.NAME.network'"),
+        ("beem=3", "'search.beam'"),
+        ("systems.rnnsearch.units=3", "'systems.NAME.network.units'"),
+        ("pool_share=0.5", "'language_model.pool_share'"),
+        ("search.clip_norm=1", "'systems.NAME.train.clip_norm'"),
+    ],
+)
+def test_a_key_of_another_section_is_refused_with_its_whole_path(override: str, meant: str) -> None:
+    assert f"is not a setting; did you mean {meant}" in _refusal(override)
 
 
 def test_a_corpus_may_bear_the_name_of_a_format(profile: Path) -> None:
@@ -308,8 +433,27 @@ def test_a_bad_override_of_one_section_names_the_section() -> None:
 def test_a_preset_of_the_search_stands_for_its_settings_and_single_keys_change_them() -> None:
     released = load_settings("wmt14").search
     assert released == GROUNDHOG
-    assert (released.beam, released.width, released.normalize) == (10, "narrowing", False)  # PAPER 4
+    assert (released.beam, released.width, released.normalize) == (10, "narrowing", False)  # protocol 4
     assert (released.min_length_ratio, released.max_length_ratio) == (0.5, 3.0)
     assert (released.keep_unfinished, released.retry_unknown, released.retry_beam) == (False, True, 500)
     assert load_settings("wmt14", ["search.beam=4"]).search == GROUNDHOG.model_copy(update={"beam": 4})
     assert load_settings("wmt14", ["search.preset=plain"]).search == SearchConfig()
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "sources.lines-en.url='https://me:hunter2@host/file'",
+        "sources.lines-en='https://me:hunter2@host/file'",  # a string where a section belongs
+        "sources.lines-en.mirrors='https://me:hunter2@host/file'",
+        "sources.lines-en.size='https://host/file?token=hunter2'",
+        "sources.lines-en.url='ftp://me:hunter2@host/file'",
+        "sources.lines-en.url='https://host/file?x=1&X-Amz-Signature=hunter2'",
+        "sources.lines-en.url:https://me:hunter2@host/file",
+        "title=['https://me:hunter2@host/file?sig=hunter2']",
+    ],
+)
+def test_no_refusal_repeats_a_secret_of_an_address(override: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings("smoke", [override])
+    assert "hunter2" not in str(caught.value)

@@ -1,5 +1,6 @@
 """Sources against a real server on loopback that breaks, lies and changes its mind; and pip, offline."""
 
+import base64
 import hashlib
 import io
 import os
@@ -12,20 +13,21 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
+from importlib.metadata import version
 from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from corpus_server import BODY, Site, handler
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from rnnsearch.flows.sources import checks
+from rnnsearch.flows.sources import checks, http
 from rnnsearch.flows.sources import fetch as fetching
 from rnnsearch.flows.sources.checks import SourceError
 from rnnsearch.flows.sources.config import SourceConfig
@@ -33,117 +35,11 @@ from rnnsearch.flows.sources.fetch import Fetched, fetch
 from rnnsearch.flows.sources.http import Patience
 
 SHORT = Patience(attempts=3, pause=0.01, longest_pause=0.02, connect=5, read=5)
-BODY = b"".join(hashlib.sha256(n.to_bytes(4, "big")).digest() for n in range(40_000))  # 1.28 MB
 OTHER = BODY[::-1]
 
 
 def digest(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
-
-
-@dataclass
-class Site:
-    """What the server does; each list is used up, one entry a request."""
-
-    address: str = ""
-    body: bytes = BODY
-    etag: str | None = '"one"'
-    ranges: bool = True
-    honours_if_range: bool = True
-    statuses: list[int] = field(default_factory=list)
-    drops: list[int] = field(default_factory=list)  # bytes of the body after which the line goes dead
-    declared: int | None = None  # Content-Length of whole answers, if not the truth
-    lengthless: bool = False  # whole answers end where the server closes the connection
-    slow: float = 0.0  # seconds between pieces of 64 KiB
-    content_type: str = "application/octet-stream"
-    seen: list[str | None] = field(default_factory=list)  # the Range of each request
-    sent: int = 0
-
-    def url(self, path: str = "corpus.tgz") -> str:
-        return f"{self.address}/{path}"
-
-
-def handler(site: Site) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-        def do_GET(self) -> None:
-            site.seen.append(self.headers.get("Range"))
-            if site.statuses and (status := site.statuses.pop(0)) != 200:
-                self.send_response(status)
-                if 300 <= status < 400:
-                    self.send_header("Location", site.url("elsewhere.tgz"))
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                return
-            body, start = site.body, 0
-            wanted, condition = self.headers.get("Range"), self.headers.get("If-Range")
-            current = condition is None or condition == site.etag or not site.honours_if_range
-            if site.ranges and wanted and current:
-                start = int(wanted.removeprefix("bytes=").removesuffix("-"))
-                if start >= len(body):
-                    self.send_response(416)
-                    self.send_header("Content-Range", f"bytes */{len(body)}")
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
-                    return
-                self.send_response(206)
-                self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
-                self.send_header("Content-Length", str(len(body) - start))
-            else:
-                self.send_response(200)
-                if site.lengthless:
-                    self.close_connection = True
-                else:
-                    self.send_header("Content-Length", str(site.declared or len(body)))
-            if site.etag:
-                self.send_header("ETag", site.etag)
-            self.send_header("Content-Type", site.content_type)
-            self.end_headers()
-            self._send(body[start:])
-
-        def _send(self, rest: bytes) -> None:
-            limit = site.drops.pop(0) if site.drops else len(rest)
-            for at in range(0, min(limit, len(rest)), 65_536):
-                piece = rest[at : min(at + 65_536, limit)]
-                try:
-                    self.wfile.write(piece)
-                except (BrokenPipeError, ConnectionResetError):
-                    break
-                site.sent += len(piece)
-                time.sleep(site.slow)
-            if limit < len(rest) or site.declared:
-                self.close_connection = True
-
-    return Handler
-
-
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Site]]:
-    """Start servers on loopback; proxies of the machine must not stand between."""
-    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("NETRC", os.devnull)
-    servers: list[tuple[ThreadingHTTPServer, threading.Thread]] = []
-
-    def start(**behaviour: object) -> Site:
-        site = Site(**behaviour)  # type: ignore[arg-type]
-        server = ThreadingHTTPServer(("127.0.0.1", 0), handler(site))
-        server.daemon_threads = True
-        site.address = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        thread.start()
-        servers.append((server, thread))
-        return site
-
-    yield start
-    for server, thread in servers:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @pytest.fixture
@@ -394,10 +290,210 @@ def test_a_part_longer_than_the_file_is_dropped(serve, tmp_path: Path) -> None:
     assert fetch(SourceConfig(url=site.url()), tmp_path, shrink, SHORT).size == 200_000
 
 
-def test_a_web_page_is_not_learned_as_a_corpus(serve, tmp_path: Path) -> None:
-    site = serve(content_type="text/html; charset=utf-8")
-    with pytest.raises(SourceError, match="web page"):
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"<html>try again", "a web page"),
+        (b"\xef\xbb\xbf\r\n <!DOCTYPE HTML PUBLIC", "a web page"),
+        (b"<?xml version='1.0'?>\n<Error><Code>AccessDenied", "a server's error message"),
+        (b'{"message": "Bad credentials"}', "a server's error message"),
+        (b"version https://git-lfs.github.com/spec/v1\noid", "a Git LFS pointer"),
+        (b"no such file", "text, not a .tgz file"),
+    ],
+)
+def test_what_the_first_bytes_show_is_no_corpus_is_refused_whatever_the_header_says(
+    serve, tmp_path: Path, body: bytes, kind: str
+) -> None:
+    site = serve(body=body, content_type="text/plain")
+    with pytest.raises(SourceError) as caught:
         bring(SourceConfig(url=site.url()), tmp_path)
+    said = str(caught.value)
+    assert kind in said
+    assert f"{site.url()}: text/plain, {len(body)} bytes, which begin '" in said
+    assert f'sha256 = "{digest(body)}"' in said
+    assert not list((tmp_path / "fetched").glob("*.tgz*"))
+
+
+def test_a_message_shows_no_control_characters_of_a_server(serve, tmp_path: Path) -> None:
+    site = serve(body=b"<html>\x1b[31m\x07")
+    with pytest.raises(SourceError, match=r"begin '<html>\\x1b\[31m\\x07'"):
+        bring(SourceConfig(url=site.url()), tmp_path)
+
+
+def test_right_bytes_pass_whatever_the_header_says(serve, tmp_path: Path) -> None:
+    page = serve(content_type="text/html; charset=utf-8")
+    assert bring(SourceConfig(url=page.url()), tmp_path / "loose").path.read_bytes() == BODY
+    wanted = b"<html>a corpus of web pages"
+    site = serve(body=wanted, content_type="text/html")
+    assert bring(pinned(site, wanted), tmp_path / "firm").path.read_bytes() == wanted
+    assert bring(SourceConfig(url=site.url("page.html")), tmp_path / "page").path.read_bytes() == wanted
+
+
+def test_wrong_bytes_of_a_pinned_file_are_described(serve, tmp_path: Path) -> None:
+    site = serve(body=b"<html>log in", content_type="text/html")
+    with pytest.raises(SourceError, match=r"SHA-256 .*text/html, 12 bytes, which begin '<html>log in'"):
+        bring(pinned(site), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "answer", ["416", "bytes 1500-3999/*", "bytes 0-3999/4000", "bytes */4000", "bytes 1500-\u00b2/\u00b2"]
+)
+def test_a_server_that_never_gets_beyond_the_same_byte_is_given_up(
+    serve, tmp_path: Path, answer: str
+) -> None:
+    site = serve(body=BODY[:4_000], cut=1_500, range_answer=answer)
+    with pytest.raises(SourceError, match="3 times in a row"):
+        bring(SourceConfig(url=site.url()), tmp_path)
+    assert len(site.seen) <= 8
+
+
+def test_a_piece_of_a_file_whose_size_the_server_leaves_open_is_continued(serve, tmp_path: Path) -> None:
+    site = serve(drops=[1_500], range_answer="bytes 1500-3999/*")
+    site.body = BODY[:4_000]
+
+    def rest(done: int, total: int | None) -> None:
+        if done == 1_500:
+            site.body = BODY[1_500:4_000]
+
+    found = fetch(SourceConfig(url=site.url()), tmp_path, rest, SHORT)
+    assert found.path.read_bytes() == BODY[:4_000]
+    assert site.seen == [None, "bytes=1500-"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "7"}, 7.0),
+        (
+            {"Retry-After": "Tue, 01 Dec 2026 10:00:30 GMT", "Date": "Tue, 01 Dec 2026 10:00:00 GMT"},
+            30.0,
+        ),
+        (
+            {"Retry-After": "Tue, 01 Dec 2026 09:00:00 GMT", "Date": "Tue, 01 Dec 2026 10:00:00 GMT"},
+            SHORT.pause,
+        ),
+        ({"Retry-After": "soon"}, SHORT.pause),
+        ({"Retry-After": "\u00b2"}, SHORT.pause),
+    ],
+)
+def test_a_server_is_asked_again_when_it_says(
+    serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], seconds: float
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(http.time, "sleep", waits.append)
+    site = serve(statuses=[429], headers=headers)
+    assert bring(SourceConfig(url=site.url()), tmp_path).size == len(BODY)
+    assert [wait for wait in waits if wait] == [seconds]
+
+
+def test_a_server_that_asks_for_hours_is_not_waited_for(serve, tmp_path: Path) -> None:
+    site = serve(statuses=[503] * 9, headers={"Retry-After": "7200"})
+    with pytest.raises(SourceError, match=r"503 .* asks to wait 7,200 s; try again then"):
+        bring(SourceConfig(url=site.url()), tmp_path)
+    assert len(site.seen) == 1
+
+
+def test_a_request_says_who_asks(serve, tmp_path: Path) -> None:
+    site = serve()
+    bring(pinned(site), tmp_path)
+    assert site.agents == [f"rnnsearch/{version('rnnsearch')}"]
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(401, "login for the host"), (403, "fetch the file by hand"), (404, "mirror")]
+)
+def test_a_refusal_says_what_helps(serve, tmp_path: Path, status: int, said: str) -> None:
+    site = serve(statuses=[status])
+    with pytest.raises(SourceError, match=rf"answers {status} .*{said}"):
+        bring(pinned(site), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "netrc",
+    [
+        'machine 127.0.0.1 login me password "a \\"b\\" c"\n',
+        "machine other login x method oauth password y\nmachine 127.0.0.1\n  login me\n  password a\n",
+        "macdef init\ncd /pub\nmachine 127.0.0.1 login evil password evil\n\n"
+        "machine 127.0.0.1 login me password a\n",
+        "# machine 127.0.0.1 login x password y\ndefault login me password a\nmacdef last\nopen x",
+        "machine 127.0.0.1 method basic login me account of password a port 21",
+    ],
+    ids=["quoted", "method", "macdef", "default", "unknown"],
+)
+def test_an_entry_of_netrc_that_cannot_be_read_hinders_no_other_host(
+    serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, netrc: str
+) -> None:
+    (tmp_path / "netrc").write_text(netrc)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    site = serve()
+    bring(pinned(site), tmp_path / "work")
+    password = 'a "b" c' if '"' in netrc else "a"
+    assert site.logins == [f"Basic {base64.b64encode(f'me:{password}'.encode()).decode()}"]
+
+
+# Secrets
+
+
+def test_a_secret_of_a_query_is_known_to_the_server_alone(
+    serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    site = serve(drops=[300_000])
+    source = SourceConfig(url=site.url("corpus.tgz?v=1&token=${CORPUS_TOKEN}"))
+    monkeypatch.setenv("CORPUS_TOKEN", "s3cr+t/%2F")
+    told: list[str] = []
+
+    def look(done: int, total: int | None) -> None:
+        told.extend(path.read_text() for path in tmp_path.rglob("*.json"))
+
+    found = fetch(source, tmp_path, look, SHORT)
+    assert set(site.paths) == {"/corpus.tgz?v=1&token=s3cr%2Bt%2F%2F"}
+    assert found.origin == site.url("corpus.tgz?v=1&token=${CORPUS_TOKEN}")
+    assert told
+    assert "s3cr" not in "".join(told) + caplog.text
+    assert "GET http" in caplog.text, "the log of requests is still there"
+
+
+def test_a_secret_that_is_not_set_is_named_when_the_file_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CORPUS_TOKEN", raising=False)
+    source = SourceConfig(url="https://host.invalid/a?token=${CORPUS_TOKEN}")
+    with pytest.raises(SourceError, match="environment variable CORPUS_TOKEN, which is not set"):
+        bring(source, tmp_path)
+
+
+def test_a_whole_query_may_be_a_secret(serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = serve()
+    monkeypatch.setenv("SIGNED", "X-Amz-Date=1&X-Amz-Signature=2%2F")
+    bring(SourceConfig(url=site.url("a.tgz?${SIGNED}")), tmp_path)
+    assert site.paths == ["/a.tgz?X-Amz-Date=1&X-Amz-Signature=2%2F"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "token", "access_token", "Signature", "sig", "key", "api-key", "X-Amz-Signature", "X-Amz-Credential",
+        "X-Goog-Date", "AWSAccessKeyId", "password", "auth", "X%2DAmz%2DSignature",
+    ],
+)  # fmt: skip
+def test_a_literal_secret_in_a_query_is_refused_and_not_repeated(name: str) -> None:
+    with pytest.raises(ValueError, match=r"looks like a secret.*=\$\{") as caught:
+        SourceConfig(url=f"https://host/a?x=1&{name}=hunter2")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_other_values_of_a_query_are_nobodys_secret() -> None:
+    for query in ("download=1", "monkey=3&keys=1", "file=a.tgz&version=2", "id=0B7XkCwpI5KDYNlNUTTlSS21pQmM"):
+        assert SourceConfig(url=f"https://host/a?{query}").url.endswith(query)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://${HOST}/a", "https://host/${A}/b", "https://host/a?b=${", "https://h/?${1}"]
+)
+def test_a_placeholder_stands_for_a_value_of_the_query_only(url: str) -> None:
+    with pytest.raises(ValueError, match=r"\$\{"):
+        SourceConfig(url=url)
 
 
 def test_redirects_are_followed_and_the_name_stays(serve, tmp_path: Path) -> None:

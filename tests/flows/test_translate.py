@@ -10,6 +10,7 @@ import torch
 from rich.cells import cell_len
 
 from rnnsearch.flows import attention, export
+from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.export import Card, CardScore, export_model
 from rnnsearch.flows.translate import TranslateError, translate_shard
 from rnnsearch.flows.translator import (
@@ -27,6 +28,7 @@ from rnnsearch.pipeline.config import CleanConfig, TokenizeConfig
 from rnnsearch.pipeline.schemas import EOS_ID, HYPOTHESES, PAIRS, SHORTLIST, UNK, UNK_ID
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.digests import Digest
+from rnnsearch.storage.errors import StoreError
 from rnnsearch.storage.parquet import write_table
 from rnnsearch.storage.store import Store
 
@@ -149,7 +151,7 @@ def test_shortlists_of_another_training_are_refused(model: Path) -> None:
 
 
 def test_a_forbidden_unknown_word_comes_back_only_counted(tmp_path: Path) -> None:
-    # PAPER trap 38: p([UNK]) is nearly 1.
+    # protocol trap 38: p([UNK]) is nearly 1.
     def only_unknown(network: Network) -> None:
         # The first word can only be [UNK], and then the sentence ends.
         network.readout.b_out.fill_(-math.inf)
@@ -207,7 +209,7 @@ def texts(translations: Iterator[Translation]) -> list[str]:
 
 
 def test_every_line_has_one_translation_in_order_the_empty_one_included(translator: Translator) -> None:
-    # PAPER trap 39.
+    # protocol trap 39.
     config = SearchConfig(beam=3, precision="float64")
     found = list(translator.translate(LINES, config))
     assert [one.line for one in found] == LINES
@@ -429,14 +431,15 @@ def test_an_export_that_fails_leaves_nothing_behind(
 
     monkeypatch.setattr(export, "model_card", fail)
     place = tmp_path / "place"
-    with pytest.raises(OSError, match="full"):
+    with pytest.raises(StoreError, match="full"):
         export_model(store, place / "system", **stored(store, model), text=RULES, search=SEARCH, card=CARD)
-    assert list(place.iterdir()) == []
+    assert not place.exists()
+    assert list((store.backend.cache / "tmp").iterdir()) == []
 
 
 def test_an_export_does_not_overwrite(tmp_path: Path, store: Store, model: Path) -> None:
     (tmp_path / "taken").mkdir()
-    with pytest.raises(TranslateError, match="there already"):
+    with pytest.raises(UsageError, match="there already"):
         export_model(store, tmp_path / "taken", **stored(store, model), text=RULES, search=SEARCH, card=CARD)
 
 
@@ -529,7 +532,7 @@ def test_a_picture_has_the_form_of_its_ending(tmp_path: Path, ending: str, start
 def test_attention_that_cannot_be_written_is_refused_with_what_would_do(tmp_path: Path) -> None:
     with pytest.raises(TranslateError, match=r"expected \.html, \.svg"):
         attention.write(tmp_path / "a.gif", [SMALL])
-    with pytest.raises(TranslateError, match="one sentence, and there are 2"):
+    with pytest.raises(TranslateError, match="one sentence, and there are more"):
         attention.write(tmp_path / "a.png", [SMALL, SMALL])
-    with pytest.raises(TranslateError, match="no attention"):
+    with pytest.raises(TranslateError, match="no sentence to show"):
         attention.write(tmp_path / "a.png", [shown(("a",), ("b",), None)])

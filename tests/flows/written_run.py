@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rnnsearch.pipeline.config import EvaluateConfig, SearchConfig, TokenizeConfig
+from rnnsearch.pipeline.config import EvaluateConfig, LeakageConfig, SearchConfig, TokenizeConfig
 from rnnsearch.pipeline.evaluation import evaluate, sentence_statistics
+from rnnsearch.pipeline.leakage import evaluation_sentences, gather_sentences
+from rnnsearch.pipeline.overlap import find_overlap, sum_overlap
 from rnnsearch.pipeline.schemas import CURVE, DROPPED, HYPOTHESES, PAIRS, SHORTLIST, words
+from rnnsearch.pipeline.survey import SURVEY
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.recipes import Recipe
@@ -127,6 +130,7 @@ class Bridge:
                     "title": "A river",
                     "systems": systems,
                     "search": {"beam": 10},
+                    "holdout": {"corpus": "river"},
                     "tokenize": {"source_language": "en", "target_language": "fr"},
                 },
                 "stages": [*stages, "train/rnnsearch", "translate/rnnsearch/all", "evaluate/rnnsearch"],
@@ -172,6 +176,32 @@ class Bridge:
         store.runs.record_stage(self.run.id, StageUse(name, recipe.key, attempt.number, hit, "", 0.5))
 
 
+def overlapping(test: pa.Table) -> pa.Table:
+    """OVERLAP with a training text of 118 pairs, of which one is a test pair, and with a near copy of the first one."""
+    first = test["source"][0].as_py()
+    near = pairs("river", 1, 118).set_column(
+        3, PAIRS.field("source"), pa.array([f"cats{first.removeprefix('cat')}"])
+    )
+    sentences = gather_sentences([evaluation_sentences(test)]).sentences
+    return sum_overlap(
+        [find_overlap(shard, sentences, LeakageConfig()) for shard in (pairs("river", 118), near)]
+    ).overlap
+
+
+def surveyed() -> pa.Table:
+    """SURVEY of a corpus of 200 pairs that slipped in 50 of its lines, and in which 3 pairs hold an entity."""
+    slip = {"line": 20, "last": 69, "source": "a grey cat", "target": "un chat gris"}
+    entity = {"line": 7, "last": 7, "source": "a &amp; b", "target": "a"}
+    rows = [("entities", 3, [entity]), ("pairs", 200, []), ("slipped", 50, [slip]), ("too_long", 1, [entity])]
+    return pa.Table.from_pylist(
+        [
+            {"corpus": "river", "check": check, "pairs": count, "examples": examples}
+            for check, count, examples in rows
+        ],
+        schema=SURVEY,
+    )
+
+
 def write_run(folder: Path, *, updates: int = 100, good: int = 9) -> Bridge:
     """A whole small run of two systems; every `good`-th word of RNNsearch is wrong."""
     bridge = Bridge(folder, updates)
@@ -181,6 +211,7 @@ def write_run(folder: Path, *, updates: int = 100, good: int = 9) -> Bridge:
         "target": pa.table({"word": FRENCH[:-1]}, schema=SHORTLIST),
     }
     bridge.stage("ingest/river", {"pairs": [pairs("river", 100), pairs("river", 100, 100)]}, hit=True)
+    bridge.stage("survey", {"survey": [surveyed()]}, {"pairs": ("ingest/river", "pairs")})
     bridge.stage(
         "holdout",
         {
@@ -217,6 +248,8 @@ def write_run(folder: Path, *, updates: int = 100, good: int = 9) -> Bridge:
         {"kept": [pairs("river", 90)], "dropped": [dropped("river", {"too_long": 28})]},
         {"pairs": ("tokenize/train", "pairs"), "source": ("shortlist", "source")},
     )
+    overlap = overlapping(test)
+    bridge.stage("overlap", {"overlap": [overlap]}, {"pairs": ("tokenize/train", "pairs")})
     for name in SYSTEMS:
         bridge.stage(
             f"train/{name}",
@@ -243,6 +276,7 @@ def write_run(folder: Path, *, updates: int = 100, good: int = 9) -> Bridge:
             tokens=test,
             raw=test,
             **shortlists,
+            overlap=overlap,
             config=config,
             tokenize=tokenize,
         )

@@ -1,6 +1,6 @@
 """The wheel, built through the sdist as CI and users build it, holds what the folders hold.
 
-Each trap of the links (DESIGN 3) ends with status 0 and a wheel that lacks something.
+Each trap of the links (architecture 3) ends with status 0 and a wheel that lacks something.
 """
 
 import subprocess

@@ -128,7 +128,7 @@ def forced(
 @pytest.mark.parametrize("width", ["constant", "narrowing"])
 @pytest.mark.parametrize("normalize", [True, False])
 def test_a_beam_that_is_wide_enough_is_exhaustive(kind: str, order: str, width: str, normalize: bool) -> None:
-    # PAPER trap 35: V = 6, up to 4 words with </s>.
+    # protocol trap 35: V = 6, up to 4 words with </s>.
     network, source = random_network(kind, order), [3, 4, 2]
     everything = [
         (*words, EOS) for length in range(4) for words in itertools.product(range(1, 6), repeat=length)
@@ -147,7 +147,7 @@ def test_a_beam_that_is_wide_enough_is_exhaustive(kind: str, order: str, width: 
 
 @pytest.mark.parametrize(("kind", "order"), KINDS)
 def test_cost_and_attention_of_every_hypothesis_are_those_of_teacher_forcing(kind: str, order: str) -> None:
-    # PAPER trap 35: a state that was not reordered with the beam has another cost.
+    # protocol trap 35: a state that was not reordered with the beam has another cost.
     network = random_network(kind, order, words=40)
     config = SearchConfig(beam=5, n_best=5, max_length_ratio=1.5)
     sources = sentences(40, 6)
@@ -172,7 +172,7 @@ def test_cost_and_attention_of_every_hypothesis_are_those_of_teacher_forcing(kin
 def test_a_result_does_not_depend_on_the_sentences_beside_it(
     kind: str, order: str, width: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # PAPER trap 36, in float64: alone, all together, backwards and three at a time.
+    # protocol trap 36, in float64: alone, all together, backwards and three at a time.
     network = random_network(kind, order, words=40)
     config = SearchConfig(beam=4, width=width, n_best=3, max_length_ratio=1.5)
     sources = [*sentences(40, 12), []]
@@ -294,7 +294,7 @@ def run(
 
 
 def test_the_cost_is_divided_by_the_words_with_the_end_of_sentence() -> None:
-    # PAPER trap 37. By words + 1 the short one wins (2.0/2 against 3.3/3), by words alone the long one would
+    # protocol trap 37. By words + 1 the short one wins (2.0/2 against 3.3/3), by words alone the long one would
     # (2.0/1, 3.3/2).
     def probabilities(history: tuple[int, ...]) -> dict[int, float]:
         short, long = math.exp(-1.0), math.exp(-1.1)
@@ -408,7 +408,7 @@ def likely_unknown(history: tuple[int, ...]) -> dict[int, float]:
 
 
 def test_unknown_words_are_forbidden_however_likely_and_the_cost_is_not_normalised_again() -> None:
-    # PAPER trap 38.
+    # protocol trap 38.
     best = run(likely_unknown, SearchConfig(beam=3, unknown="forbid"))[0]
     assert best.ids == (A, A, EOS)
     assert best.cost == pytest.approx(-2 * math.log(1e-9), abs=1e-6)

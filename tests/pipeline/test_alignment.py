@@ -75,7 +75,7 @@ def test_coverage_counts_source_words_that_got_little_or_much_attention() -> Non
 
 
 def test_a_transposed_alignment_is_an_error() -> None:
-    # PAPER trap 45: rows are target words.
+    # protocol trap 45: rows are target words.
     rows = WEIGHTS[:2].tolist()
     assert as_matrix(rows, 2, 2).sum(axis=1) == pytest.approx(1)
     assert as_matrix(rows, 1, 2).shape == (2, 3)  # the last row is that of `</s>`

@@ -47,6 +47,22 @@ def test_the_other_direction_writes_its_own_source_word_first() -> None:
     assert scores(backward=["0-0 1-1", "0-0 1-2", "0-0"])["agreement"] == 1
 
 
+@pytest.mark.parametrize(
+    "beside", [{"gold": ["1-1 2-2", "1p1 3-2", "1-1"]}, {"backward": ["1-1 2-2", "1-1", ""]}]
+)
+def test_links_counted_from_1_are_refused(beside: dict[str, list[str]]) -> None:
+    with pytest.raises(EvaluationError, match=r"alignment counts words from 1: .* subtract 1 from both"):
+        scores(**beside)
+
+
+def test_links_counted_from_1_are_noticed_although_none_reaches_the_last_word() -> None:
+    many = pa.concat_tables([FOUND.slice(1, 1)] * 25)
+    with pytest.raises(EvaluationError, match="counts words from 1"):
+        alignment_scores(many, gold=["1-1"] * 25)
+    assert json.loads(alignment_scores(many, gold=["1-1"] * 24 + ["0-1"]))["gold"]["sentences"] == 25
+    assert json.loads(alignment_scores(many, gold=["1-1"] * 5 + [""] * 20))["gold"]["sentences"] == 5
+
+
 def test_two_directions_without_a_link_have_no_agreement() -> None:
     nowhere = FOUND.set_column(4, ALIGNMENTS.field("links"), pa.array([""] * 3))
     assert "agreement" not in json.loads(alignment_scores(nowhere, backward=["", "", ""]))

@@ -67,7 +67,7 @@ def test_batches_cut_window_by_window_are_those_of_the_whole() -> None:
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4, 7])
 def test_workers_share_the_same_global_batches(world: int) -> None:
-    # PAPER traps 19 and 20: whatever the number of workers, also where a batch has fewer rows than there are.
+    # protocol traps 19 and 20: whatever the number of workers, also where a batch has fewer rows than there are.
     for part in batches(*lengths(167), batch=16, window_batches=3):
         shares = [share(part, rank, world) for rank in range(world)]
         assert sorted(np.concatenate(shares).tolist()) == sorted(part.tolist())

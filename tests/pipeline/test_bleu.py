@@ -11,7 +11,7 @@ SHARED = Path(__file__).parents[2].parent / "shared" / "golden" / "bleu"
 
 
 def read_lines(path: Path) -> list[str]:
-    return path.read_text().split("\n")[:-1]
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
 def line(hypotheses: list[str], references: list[str]) -> str:
@@ -50,7 +50,7 @@ def test_only_an_ordinary_space_separates_tokens() -> None:
 
 
 def test_unknown_never_matches_not_even_itself() -> None:
-    # PAPER trap 42: in the reference stand real words, but were `[UNK]` there, it would be no match either.
+    # protocol trap 42: in the reference stand real words, but were `[UNK]` there, it would be no match either.
     assert bleu(statistics(["[UNK] [UNK] [UNK] [UNK]"], ["rare words stand here"])).score == 0
     assert sentence_statistics("[UNK] [UNK] [UNK] [UNK]", "[UNK] [UNK] [UNK] [UNK]") == (
         0,
@@ -76,7 +76,7 @@ def test_a_score_is_zero_where_an_order_has_no_match_and_still_tells_its_counts(
 
 
 def test_empty_output_is_defined() -> None:
-    # PAPER trap 40: multi-bleu divides by zero here.
+    # protocol trap 40: multi-bleu divides by zero here.
     found = bleu(statistics(["", ""], ["a b", "c"]))
     assert (found.score, found.brevity_penalty, found.hypothesis_words, found.reference_words) == (0, 0, 0, 3)
     assert str(found) == "BLEU = 0.00, 0.0/0.0/0.0/0.0 (BP=0.000, ratio=0.000, hyp_len=0, ref_len=3)"

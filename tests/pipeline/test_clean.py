@@ -4,17 +4,26 @@ import unicodedata
 import pyarrow as pa
 import pytest
 
-from rnnsearch.pipeline.clean import clean_shard, normalize, normalize_shard, normalized
-from rnnsearch.pipeline.config import CleanConfig
+from rnnsearch.pipeline.clean import Cleaned, clean_shard, normalize, normalize_shard, normalized
+from rnnsearch.pipeline.config import CleanConfig, FilterConfig, LanguagesConfig
 from rnnsearch.pipeline.schemas import DROPPED, PAIRS
 
 NBSP = "\u00a0"
 
 
+def cleaned(pairs: pa.Table, filters: FilterConfig | None = None) -> Cleaned:
+    return clean_shard(
+        pairs, CleanConfig(), filters or FilterConfig(), LanguagesConfig(source="en", target="fr")
+    )
+
+
 @pytest.mark.parametrize(
     ("raw", "clean"),
     [
-        ("a\u2028b\r c\x85d", "a b c d"),  # PAPER trap 25: one line, whatever other systems call a line end
+        (
+            "a\u2028b\r c\x85d",
+            "a b c d",
+        ),  # protocol trap 25: one line, whatever other systems call a line end
         ("a\tb\x0bc\x00d", "a b c d"),
         ("\ufeffThe\u200b cat", "The cat"),  # invisible characters vanish, they part no word
         ("co\u00adopération", "coopération"),
@@ -23,13 +32,13 @@ NBSP = "\u00a0"
         ("\u212b", "Å"),
         ("  a   b  ", "a b"),
         ("a\u3000b\u2003c", "a b c"),
-        (f"10{NBSP}000 euros", f"10{NBSP}000 euros"),  # PAPER trap 26: kept here, decided by the tokeniser
+        (f"10{NBSP}000 euros", f"10{NBSP}000 euros"),  # protocol trap 26: kept here, decided by the tokeniser
         ("10\u202f000", f"10{NBSP}000"),
         (f"Quoi{NBSP}? «{NBSP}Non{NBSP}»", f"Quoi{NBSP}? «{NBSP}Non{NBSP}»"),
         (f"a{NBSP} b{NBSP}{NBSP}c", f"a b{NBSP}c"),  # beside a common space it is one
         (f"{NBSP}a{NBSP}", "a"),
         ("c’est “bon”", "c’est “bon”"),
-        ("a ||| b", "a ||| b"),  # PAPER trap 30: no character joins the sides
+        ("a ||| b", "a ||| b"),  # protocol trap 30: no character joins the sides
         ("</s> UNK [UNK]", "</s> UNK [UNK]"),
         ("\u2066\ufeff\u2069", ""),
         ("ok\ufffd \U0001f600", "ok\ufffd \U0001f600"),
@@ -51,7 +60,7 @@ def test_without_normalisation_only_outer_spaces_go() -> None:
 
 def test_a_pair_without_text_is_dropped_for_its_first_empty_side(make_pairs) -> None:
     pairs = make_pairs([("a", "b"), ("", "b"), ("a", "\ufeff \u2029"), ("", ""), (" c ", "d")], first=10)
-    result = clean_shard(pairs, CleanConfig())
+    result = cleaned(pairs)
     assert result.kept.schema.equals(PAIRS, check_metadata=True)
     assert result.dropped.schema.equals(DROPPED, check_metadata=True)
     assert result.kept.select(["line", "source"]).to_pylist() == [
@@ -65,13 +74,23 @@ def test_a_pair_without_text_is_dropped_for_its_first_empty_side(make_pairs) -> 
     ]
 
 
-def test_dev_and_test_are_normalised_as_training_is(make_pairs) -> None:
-    pairs = make_pairs([("a\u2028b", "c"), ("", "d")])
-    assert normalize_shard(pairs, CleanConfig()) == clean_shard(pairs, CleanConfig())
+def test_dev_and_test_are_normalised_as_training_is_and_keep_every_row(make_pairs) -> None:
+    pairs = make_pairs([("a\u2028b", "c"), ("", "d"), ("e", " ")])
+    kept = normalize_shard(pairs, CleanConfig()).kept
+    assert kept.slice(0, 1) == cleaned(pairs).kept
+    assert kept["line"].to_pylist() == [0, 1, 2]
+    assert (kept["source"].to_pylist(), kept["target"].to_pylist()) == (["a b", "", "e"], ["c", "d", ""])
+
+
+def test_a_pair_is_dropped_for_the_first_filter_that_holds_and_empty_sides_come_first(make_pairs) -> None:
+    pairs = make_pairs([("a b c", "d e f"), ("a", "b c d e f g"), ("same text", "Same text!"), ("", "x")])
+    result = cleaned(pairs, FilterConfig(min_words=2, max_word_ratio=3, identical=True))
+    assert result.kept["line"].to_pylist() == [0]
+    assert result.dropped["reason"].to_pylist() == ["too_few_words", "identical", "empty_source"]
 
 
 def test_an_empty_shard_stays_one(make_pairs) -> None:
-    result = clean_shard(make_pairs([]), CleanConfig())
+    result = cleaned(make_pairs([]))
     assert (result.kept.num_rows, result.dropped.num_rows) == (0, 0)
 
 

@@ -26,7 +26,7 @@ def test_a_word_of_rank_r_has_id_r_plus_two_and_any_other_is_unknown(make_pairs)
 
 
 def test_words_that_look_like_special_tokens_have_ids_of_words(make_pairs) -> None:
-    # PAPER trap 28. In the target, whose list lacks them, they are unknown, and never the end of a sentence.
+    # protocol trap 28. In the target, whose list lacks them, they are unknown, and never the end of a sentence.
     kept = encode_shard(make_pairs([("</s> [UNK] UNK", "</s> [UNK]")]), SOURCE, TARGET, EncodeConfig()).kept
     assert kept["source"].to_pylist() == [[3, 4, 5]]
     assert kept["target"].to_pylist() == [[UNK_ID, UNK_ID]]

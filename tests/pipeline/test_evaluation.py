@@ -10,12 +10,14 @@ from rnnsearch.pipeline.bleu import EvaluationError, bleu, statistics
 from rnnsearch.pipeline.config import EvaluateConfig, SearchConfig, TokenizeConfig
 from rnnsearch.pipeline.evaluation import evaluate, sentence_statistics
 from rnnsearch.pipeline.external import external_hypotheses
+from rnnsearch.pipeline.overlap import OVERLAP
 from rnnsearch.pipeline.schemas import HYPOTHESES, PAIRS, SENTENCES, SHORTLIST, UNK
 from rnnsearch.pipeline.scores import bleu_statistics, check_escapes, compare_systems, signature, subset
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CONFIG = EvaluateConfig(bootstrap_samples=50)
 TOKENIZE = TokenizeConfig()
+NO_OVERLAP = OVERLAP.empty_table()
 SEARCH = SearchConfig.model_validate({"beam": 12, "normalize": True, "unknown": "allow", "n_best": 1})
 
 
@@ -84,6 +86,7 @@ def row_statistics(
     tokenize: TokenizeConfig = TOKENIZE,
     first: int = 0,
     last: int | None = None,
+    overlap: pa.Table = NO_OVERLAP,
     **columns: list[Any],
 ) -> pa.Table:
     part = slice(first, last)
@@ -95,7 +98,9 @@ def row_statistics(
     }
     chosen = pa.array(range(len(outputs))[part], pa.int64())
     rows = {name: table.take(chosen) for name, table in tables.items()}
-    return sentence_statistics(**rows, source=SOURCE, target=TARGET, config=CONFIG, tokenize=tokenize)
+    return sentence_statistics(
+        **rows, source=SOURCE, target=TARGET, overlap=overlap, config=CONFIG, tokenize=tokenize
+    )
 
 
 def scores_of(*partials: pa.Table) -> dict[str, Any]:
@@ -124,7 +129,7 @@ def test_shards_cut_elsewhere_give_equal_bytes() -> None:
 
 
 def test_the_subset_without_unknown_words_looks_at_both_sides_and_at_the_text_only() -> None:
-    # PAPER trap 43; the hypothesis may hold [UNK] or not.
+    # protocol trap 43; the hypothesis may hold [UNK] or not.
     sentences = row_statistics([UNK] * 5)
     assert subset(sentences, "all")[0].tolist() == [True] * 5
     assert subset(sentences, "no-unk")[0].tolist() == [True, False, False, False, True]
@@ -165,7 +170,7 @@ def test_every_score_says_how_it_was_made() -> None:
 
 
 def test_references_against_themselves_score_100_by_every_measure() -> None:
-    # PAPER trap 41.
+    # protocol trap 41.
     references = TOKENS["target"].to_pylist()
     found = scores_of(row_statistics(references, references))["subsets"]
     for scored in found.values():
@@ -176,7 +181,13 @@ def test_references_against_themselves_score_100_by_every_measure() -> None:
 
 def test_unknown_never_matches_in_running_text_either() -> None:
     bracketed = make_pairs([("a", "[ UNK ] [ UNK ]")])
-    tables = {"tokens": bracketed, "raw": bracketed, "source": SOURCE, "target": TARGET}
+    tables = {
+        "tokens": bracketed,
+        "raw": bracketed,
+        "source": SOURCE,
+        "target": TARGET,
+        "overlap": NO_OVERLAP,
+    }
     output = make_hypotheses(bracketed, [f"{UNK} {UNK}"])
     rows = sentence_statistics(hypotheses=output, no_unk=output, **tables, config=CONFIG, tokenize=TOKENIZE)
     found = scores_of(rows)["subsets"]["all"]
@@ -185,7 +196,7 @@ def test_unknown_never_matches_in_running_text_either() -> None:
 
 
 def test_an_empty_translation_keeps_its_line() -> None:
-    # PAPER trap 39: 5 sources, the third yields nothing.
+    # protocol trap 39: 5 sources, the third yields nothing.
     outputs = [*OUTPUTS[:2], "", *OUTPUTS[3:]]
     rows = row_statistics(outputs, outputs)
     assert rows["hypothesis"].to_pylist() == outputs
@@ -198,7 +209,7 @@ def test_an_empty_translation_keeps_its_line() -> None:
 
 
 def test_output_of_nothing_at_all_is_scored_as_zero_with_its_counts() -> None:
-    # PAPER trap 40.
+    # protocol trap 40.
     found = scores_of(row_statistics([""] * 5, [""] * 5))["subsets"]["all"]
     assert (found["bleu"]["score"], found["bleu"]["low"], found["bleu"]["high"]) == (0, 0, 0)
     assert (found["bleu"]["hypothesis_words"], found["bleu"]["reference_words"]) == (0, 22)
@@ -208,7 +219,14 @@ def test_output_of_nothing_at_all_is_scored_as_zero_with_its_counts() -> None:
 @pytest.mark.parametrize("name", ["hypotheses", "no_unk", "raw"])
 def test_missing_rows_are_an_error_with_both_counts(name: str) -> None:
     hypotheses = make_hypotheses(TOKENS, OUTPUTS)
-    tables = {"hypotheses": hypotheses, "no_unk": hypotheses, "raw": RAW, "source": SOURCE, "target": TARGET}
+    tables = {
+        "hypotheses": hypotheses,
+        "no_unk": hypotheses,
+        "raw": RAW,
+        "source": SOURCE,
+        "target": TARGET,
+        "overlap": NO_OVERLAP,
+    }
     tables[name] = tables[name].slice(1)
     with pytest.raises(EvaluationError, match="4 rows for 5 test sentences"):
         sentence_statistics(**tables, tokens=TOKENS, config=CONFIG, tokenize=TOKENIZE)
@@ -219,8 +237,8 @@ def test_rows_in_another_order_are_an_error() -> None:
     moved = hypotheses.take([1, 0, 2, 3, 4])
     with pytest.raises(EvaluationError, match=r"a row is \('test', 1\) where"):
         sentence_statistics(
-            hypotheses=moved, no_unk=hypotheses, tokens=TOKENS, raw=RAW, source=SOURCE, target=TARGET, config=CONFIG,
-            tokenize=TOKENIZE,
+            hypotheses=moved, no_unk=hypotheses, tokens=TOKENS, raw=RAW, source=SOURCE, target=TARGET,
+            overlap=NO_OVERLAP, config=CONFIG, tokenize=TOKENIZE,
         )  # fmt: skip
 
 
@@ -235,33 +253,90 @@ def test_an_empty_subset_has_no_score_of_running_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"),
+    ("ours", "theirs", "escape"),
     [
-        (["l&apos; eau"], ["l' eau"]),
-        (["l' eau"], ["l&apos; eau"]),
-        (["&quot; a &quot;", UNK], ['" a "']),
-        (["a &amp; b"], ["a & b"]),
+        (["l&apos; eau"], ["l' eau"], False),
+        (["l' eau"], ["l&apos; eau"], True),
+        (["l' eau"], ["l&apos; eau"], None),
+        (["&quot; a &quot;", UNK], ['" a "'], None),
+        (["a &amp; b"], ["a & b"], False),
+        (["l&apos; eau", "d&apos; eau", "l' eau"], ["l' eau"] * 3, False),  # one line proves nothing
     ],
 )
-def test_escaped_text_against_unescaped_is_caught(ours: list[str], theirs: list[str]) -> None:
-    # PAPER trap 41.
+def test_escaped_text_against_unescaped_is_caught(
+    ours: list[str], theirs: list[str], escape: bool | None
+) -> None:
+    # protocol trap 41.
     with pytest.raises(EvaluationError, match=r"tokenize\.escape"):
-        check_escapes(ours, theirs)
+        check_escapes(ours, theirs, escape)
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"),
+    ("ours", "theirs", "escape"),
     [
-        (["l' eau"], ["d' eau"]),
-        (["l&apos; eau", UNK], ["d&apos; eau"]),
-        (["eau", UNK], ["l&apos; eau"]),  # nothing to escape: no sign either way
-        (["eau", UNK], ["l' eau"]),
-        (["l' entité &amp; &lt;"], ["l' entité"]),  # a text about entities
-        ([], []),
+        (["l' eau"], ["d' eau"], False),
+        (["l&apos; eau", UNK], ["d&apos; eau"], True),
+        (["eau", UNK], ["l&apos; eau"], True),  # nothing to escape: no sign either way
+        (["eau", UNK], ["l' eau"], None),
+        (["l' entité &amp; &lt;"], ["l' entité"], False),  # a text about entities
+        (["eau", "&amp;", "feu"], ["l' eau", "d' eau", "l' air"], False),  # an output invents one,
+        (["eau", "feu"], ["write &amp; here", "feu"], False),  # the references hold one
+        (["l&apos; eau", "a | b"], ["l&apos; eau", "d&apos; eau"], True),
+        ([], [], None),
     ],
 )
-def test_text_that_may_be_of_one_kind_is_not_refused(ours: list[str], theirs: list[str]) -> None:
-    check_escapes(ours, theirs)
+def test_text_that_may_be_of_one_kind_is_not_refused(
+    ours: list[str], theirs: list[str], escape: bool | None
+) -> None:
+    check_escapes(ours, theirs, escape)
+
+
+def stands(*texts: tuple[str, str]) -> pa.Table:
+    """OVERLAP of these (side, text in normal form)."""
+    rows = [
+        {"side": side, "text": text, "words": 4, "near": False, "pairs": 2, "corpus": "c", "line": 7}
+        for side, text in texts
+    ]
+    return pa.Table.from_pylist(rows, schema=OVERLAP)
+
+
+def test_what_stands_in_training_is_counted_by_side_and_scored_apart() -> None:
+    known = stands(("source", "thecatsleepshere"), ("target", "unaxolotl"))
+    rows = row_statistics(overlap=known)
+    assert rows["source_in_training"].to_pylist() == [True, False, True, False, False]
+    assert rows["reference_in_training"].to_pylist() == [False, False, False, True, False]
+    found = scores_of(rows)
+    assert found["in_training"] == {"sources": 2, "references": 1, "sentences": 3}
+    fresh = found["subsets"]["not-in-training"]
+    assert fresh["sentences"] == 2
+    references = TOKENS["target"].to_pylist()
+    assert fresh["bleu"]["line"] == str(
+        bleu(statistics([OUTPUTS[1], OUTPUTS[4]], [references[1], references[4]]))
+    )
+
+
+def test_test_sentences_that_repeat_an_earlier_one_are_counted() -> None:
+    assert scores_of(row_statistics(), row_statistics(first=1, last=3))["repeated"] == 2
+
+
+def test_a_test_set_of_fresh_text_has_no_second_score() -> None:
+    found = scores_of(row_statistics())
+    assert found["in_training"] == {"sources": 0, "references": 0, "sentences": 0}
+    assert set(found["subsets"]) == {"all", "no-unk", "no-unk-allowed"}
+
+
+def test_empty_test_segments_are_scored_in_their_places_and_counted() -> None:
+    tokens = make_pairs([("a b", "c d"), ("", "c"), ("a", ""), ("", "")])
+    output = make_hypotheses(tokens, ["c d", "", "c", ""])
+    rows = sentence_statistics(
+        hypotheses=output, no_unk=output, tokens=tokens, raw=tokens, source=SOURCE, target=TARGET,
+        overlap=NO_OVERLAP, config=CONFIG, tokenize=TOKENIZE,
+    )  # fmt: skip
+    found = scores_of(rows)
+    assert (found["sentences"], found["empty"]) == (4, {"sources": 2, "references": 2})
+    assert found["repeated"] == 0
+    assert found["subsets"]["all"]["bleu"]["reference_words"] == 3
+    assert found["subsets"]["all"]["bleu"]["hypothesis_words"] == 3
 
 
 def test_escaped_output_is_caught_in_an_evaluation() -> None:
@@ -342,7 +417,7 @@ def test_weight_lost_to_padding_shows() -> None:
 
 
 def test_a_transposed_alignment_is_an_error() -> None:
-    # PAPER trap 45.
+    # protocol trap 45.
     sources = [len(line.split(" ")) + 1 for line in TOKENS["source"].to_pylist()]
     turned = [[[1.0] * len(line.split(" "))] * size for size, line in zip(sources, OUTPUTS, strict=True)]
     with pytest.raises(EvaluationError, match="rows are target words"):
@@ -369,6 +444,14 @@ def test_pretokenised_references_are_put_together_again() -> None:
         "tok:given"
         in json.loads(evaluate([rows], CONFIG, given, SEARCH).scores)["subsets"]["all"]["bleu"]["signature"]
     )
+
+
+def test_only_references_that_were_given_as_tokens_are_put_together_again() -> None:
+    rows = row_statistics(tokenize=TokenizeConfig(pretokenized_corpora=("test",)))
+    assert rows["reference_text"].to_pylist()[0] == "le chat dort ici."
+    other = TokenizeConfig(pretokenized_corpora=("other",))
+    assert row_statistics(tokenize=other)["reference_text"].to_pylist() == RAW["target"].to_pylist()
+    assert "tok:moses-fr-unescaped+given:other|" in signature("all", 3, other, {})
 
 
 @pytest.mark.parametrize("bounds", [(20, 10), (10, 10)])

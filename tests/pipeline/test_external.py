@@ -11,6 +11,7 @@ from rnnsearch.pipeline.errors import FormatError
 from rnnsearch.pipeline.evaluation import evaluate, sentence_statistics
 from rnnsearch.pipeline.external import as_our_tokens, external_hypotheses
 from rnnsearch.pipeline.formats.lines import read_lines
+from rnnsearch.pipeline.overlap import OVERLAP
 from rnnsearch.pipeline.schemas import HYPOTHESES, PAIRS, SHORTLIST
 
 REFERENCES = ["L'eau coule ici , dit-il .", "Le chat dort .", "Un axolotl nage .", "Le chat mange ."]
@@ -41,6 +42,29 @@ def test_another_number_of_lines_than_test_sentences_is_an_error(count: int) -> 
         external_hypotheses(["x"] * count, [pairs(REFERENCES[:3]), pairs(REFERENCES[3:], 3)])
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("le lo@@ uest", "marked @@, .* sed -E"),
+        ("fin@@", "marked @@"),
+        ("\u2581le \u2581lou est", "marked \u2581, .* spm_decode"),
+        ("lou\uffed est", "marked \uffed"),
+    ],
+)
+def test_pieces_of_words_are_refused_where_the_references_have_words(line: str, said: str) -> None:
+    with pytest.raises(EvaluationError, match=f"4 of 4 lines have pieces of words, {said}"):
+        external_hypotheses([line] * 4, [pairs(REFERENCES)])
+    assert external_hypotheses([line] * 4, [pairs([line] * 4)])
+    with pytest.raises(EvaluationError, match=f"4 of 4 lines have pieces of words, {said}"):
+        as_our_tokens([line] * 4, CleanConfig(), TokenizeConfig())
+
+
+def test_a_sign_that_only_looks_like_a_joiner_is_a_word() -> None:
+    assert external_hypotheses(["@@ a", "a@@b", "@", "b @ c"], [pairs(REFERENCES)])
+    rest = ["un mot"] * 199
+    assert external_hypotheses(["fin@@", *rest], [pairs(["un mot"] * 200)])
+
+
 @pytest.mark.parametrize("escape", [False, True])
 def test_running_text_becomes_the_tokens_that_the_references_have(escape: bool) -> None:
     text = "\ufeffL\u2019eau  coule ici, dit-il.\t"
@@ -60,6 +84,7 @@ def test_a_system_that_gives_the_references_has_100_on_the_same_subset_as_ours()
     config, tokenize = EvaluateConfig(bootstrap_samples=10), TokenizeConfig()
     rows = sentence_statistics(
         hypotheses=given, no_unk=given, tokens=tokens, raw=tokens, source=shortlist, target=shortlist,
+        overlap=OVERLAP.empty_table(),
         config=config, tokenize=tokenize,
     )  # fmt: skip
     scores = json.loads(evaluate([rows], config, tokenize, SearchConfig()).scores)

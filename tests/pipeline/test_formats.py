@@ -63,7 +63,7 @@ def test_two_files_are_read_wherever_they_lie(tmp_path: Path, pack: Pack, gz: bo
     squeeze = gzip.compress if gz else bytes
     path = pack(tmp_path / "download", {"x/t.fr": squeeze(FR), "other": b"no", "x/t.en": squeeze(EN)})
     assert sides(path, PLAIN) == [
-        ("a\u2028b\r c\x85d", "un"),  # PAPER trap 25: one line
+        ("a\u2028b\r c\x85d", "un"),  # protocol trap 25: one line
         ("second", "deux"),
         ("", "trois"),
         ("last ||| line", "quatre"),
@@ -182,7 +182,7 @@ def test_sgml_segments_are_unescaped_and_empty_ones_kept(tmp_path: Path) -> None
     path = tar("gz")(tmp_path / "t", {"s.sgm": source, "r.sgm": target})
     assert sides(path, SgmlFormat(source="s.sgm", target="r.sgm")) == [
         ("A & B <x> AT&T", 'A "et" B'),
-        ("", "deux"),  # PAPER trap 33
+        ("", "deux"),  # protocol trap 33
         ("cé\nd", "trois"),
     ]
 

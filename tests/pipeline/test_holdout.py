@@ -6,6 +6,7 @@ from rnnsearch.pipeline.clean import normalize_shard
 from rnnsearch.pipeline.config import CleanConfig, HoldoutConfig
 from rnnsearch.pipeline.errors import TextError
 from rnnsearch.pipeline.holdout import candidate_keys, choose_keys, hold_out, key_hash
+from rnnsearch.pipeline.normal_form import letters
 
 CONFIG = HoldoutConfig(seed=7, corpus="a", dev=3, test=4)
 
@@ -74,13 +75,12 @@ def test_no_chosen_row_is_lost_when_it_is_normalised(corpora: list[pa.Table]) ->
     keys = chosen(corpora, config)
     for shard in corpora:
         held = hold_out(shard, config, keys)
-        assert not any(
-            normalize_shard(part, CleanConfig()).dropped.num_rows for part in (held.dev, held.test)
-        )
+        normal = [normalize_shard(part, CleanConfig()).kept for part in (held.dev, held.test)]
+        assert not any("" in part[side].to_pylist() for side in ("source", "target") for part in normal)
 
 
 def test_too_few_keys_are_an_error_that_tells_how_many_there_are(corpora: list[pa.Table]) -> None:
-    with pytest.raises(TextError, match=r"40 keys .* of corpus 'a', which has 39"):
+    with pytest.raises(TextError, match=r"40 keys or texts .* of corpus 'a', where 39"):
         chosen(corpora, HoldoutConfig(corpus="a", dev=20, test=20))
 
 
@@ -92,13 +92,81 @@ def test_a_key_that_stands_twice_is_one_key(make_pairs) -> None:
     assert hold_out(shards[0], config, keys).train.num_rows == 0
 
 
-def test_a_row_without_a_key_is_chosen_by_its_place(make_pairs) -> None:
-    shards = [make_pairs([("a", "b")] * 5, corpus, first) for corpus, first in (("a", 0), ("a", 5), ("b", 0))]
-    config = HoldoutConfig(corpus="a", dev=2, test=2)
+REPEATED = HoldoutConfig(seed=3, corpus="a", dev=15, test=15)
+SPELLED = ("Oui, c\u2019est l\u2019été {}.", "oui ! c'est L'ÉTÉ {}", "Oui c&apos;est l&amp;apos;été {}")
+
+
+@pytest.fixture
+def repeated(make_pairs) -> list[pa.Table]:
+    """Three hundred rows without keys of 100 sources and 90 targets, spelled in three ways, and a second corpus."""
+    rows = [
+        (f"Yes, s {n % 100}." if n % 2 else f"YES - s {n % 100}", SPELLED[n % 3].format(n % 90))
+        for n in range(300)
+    ]
+    other = [("yes s 7", "autre"), ("another", "oui c'est l'été 8"), ("a third", "un troisième")]
+    shards = [make_pairs(rows[at : at + 60], "a", at) for at in range(0, 300, 60)]
+    return [*shards, make_pairs(other, "b")]
+
+
+def sides(table: pa.Table) -> list[tuple[str, str]]:
+    forms = (letters(table[side].combine_chunks()).to_pylist() for side in ("source", "target"))
+    return list(zip(*forms, strict=True))
+
+
+def test_no_side_of_a_held_out_text_stands_in_another_part(repeated: list[pa.Table]) -> None:
+    parts = [hold_out(shard, REPEATED, chosen(repeated, REPEATED)) for shard in repeated]
+    train, dev, test = ([pair for held in parts for pair in sides(held[at])] for at in range(3))
+    assert (len(dev), len(test)) == (15, 15)  # as many as were asked for, each text once
+    for side in range(2):
+        held = [pair[side] for pair in dev + test]
+        assert len(set(held)) == 30
+        assert not set(held) & {pair[side] for pair in train}
+    assert train
+    assert {row["reason"] for held in parts for row in held.dropped.to_pylist()} == {"held_out"}
+
+
+def test_the_choice_of_texts_does_not_depend_on_the_cut_into_shards(
+    repeated: list[pa.Table], make_pairs
+) -> None:
+    keys = chosen(repeated, REPEATED)
+    whole = pa.concat_tables(repeated).unify_dictionaries()
+    for size in (7, 301):
+        cut = [whole.slice(at, size) for at in range(0, whole.num_rows, size)]
+        assert chosen(cut[::-1], REPEATED) == keys
+
+
+def test_what_a_long_shard_leaves_out_decides_nothing(make_pairs) -> None:
+    rows = [(f"s {n}", f"t {n % 2_500}") for n in range(3_000)]
+    config = HoldoutConfig(corpus="a", dev=3, test=2)
+    whole = chosen([make_pairs(rows, "a")], config)
+    cut = chosen([make_pairs(rows[at : at + 250], "a", at) for at in range(0, 3_000, 250)], config)
+    assert whole == cut
+
+
+def test_one_sentence_in_twenty_rows_is_never_dev_and_test_at_once(make_pairs) -> None:
+    shard = make_pairs([("Hello.", "Bonjour.")] * 20 + [("A.", "B."), ("C.", "D.")], "a")
+    with pytest.raises(TextError, match="where 3 have text on both sides and share no side"):
+        chosen([shard], HoldoutConfig(corpus="a", dev=2, test=2))
+    config = HoldoutConfig(corpus="a", dev=1, test=1)
+    held = hold_out(shard, config, chosen([shard], config))
+    assert (held.dev.num_rows, held.test.num_rows) == (1, 1)
+    assert not set(sides(held.train)) & set(sides(held.dev) + sides(held.test))
+
+
+def test_a_row_whose_key_is_empty_has_none_and_spaces_around_a_key_do_not_count(make_pairs) -> None:
+    rows = [(f"s {n}", f"t {n}", "" if n % 2 else f"k{n}") for n in range(20)]
+    shards = [make_pairs(rows, "a"), make_pairs([("x", "y", f"\ufeffk{n} \r") for n in range(0, 20, 2)], "b")]
+    config = HoldoutConfig(corpus="a", dev=5, test=5)
     keys = chosen(shards, config)
-    assert all(key.startswith("a:") for key in keys["key"].to_pylist())
     parts = [hold_out(shard, config, keys) for shard in shards]
-    assert [sum(held[at].num_rows for held in parts) for at in range(4)] == [11, 2, 2, 0]
+    assert [sum(held[at].num_rows for held in parts) for at in (1, 2)] == [5, 5]
+    assert parts[1].dropped.num_rows == keys["keyed"].to_pylist().count(True) > 0
+
+
+def test_a_text_without_letters_is_not_held_out(make_pairs) -> None:
+    shard = make_pairs([("...", "a"), ("b", "!"), ("c 1", "d 1"), ("e", "f")], "a")
+    keys = chosen([shard], HoldoutConfig(corpus="a", dev=1, test=1))
+    assert sorted(keys["key"].to_pylist()) == ["c1", "e"]
 
 
 def test_corpora_of_their_own_go_to_dev_and_test_whole(corpora: list[pa.Table]) -> None:

@@ -3,9 +3,16 @@ import pytest
 
 from rnnsearch.pipeline.config import LeakageConfig
 from rnnsearch.pipeline.errors import LeakageError
-from rnnsearch.pipeline.leakage import evaluation_sentences, gate_shard, gather_sentences, letters
+from rnnsearch.pipeline.leakage import evaluation_sentences, gate_dev, gate_shard, gather_sentences
 
-NONE = pa.table({"row": pa.array([], pa.int32())})
+
+def repeats(*rows: int, reason: str = "duplicate") -> pa.Table:
+    return pa.table(
+        {"row": pa.array(rows, pa.int32()), "reason": pa.array([reason] * len(rows), pa.string())}
+    )
+
+
+NONE = repeats()
 
 
 @pytest.fixture
@@ -30,7 +37,7 @@ TRAINING = [
 
 
 def test_duplicates_go_first_then_leaks_by_their_side(make_pairs, sentences: pa.Table) -> None:
-    rows = pa.table({"row": pa.array([2], pa.int32())})
+    rows = repeats(2)
     result = gate_shard(make_pairs(TRAINING), rows, sentences, LeakageConfig())
     assert result.kept["line"].to_pylist() == [0, 4, 6, 7]
     reasons = dict(zip(result.dropped["line"].to_pylist(), result.dropped["reason"].to_pylist(), strict=True))
@@ -57,9 +64,15 @@ def test_stop_raises_with_counts_and_places(make_pairs, sentences: pa.Table) -> 
 
 
 def test_a_duplicate_is_no_leak_as_well(make_pairs, sentences: pa.Table) -> None:
-    rows = pa.table({"row": pa.array([1], pa.int32())})
+    rows = repeats(1)
     result = gate_shard(make_pairs([("Four words are enough", "x")] * 2), rows, sentences, LeakageConfig())
     assert result.leaks["line"].to_pylist() == [0]
+
+
+def test_boilerplate_goes_for_its_own_reason(make_pairs, sentences: pa.Table) -> None:
+    rows = repeats(0, reason="boilerplate_target")
+    result = gate_shard(make_pairs(TRAINING[:3]), rows, sentences, LeakageConfig())
+    assert result.dropped["reason"].to_pylist() == ["boilerplate_target", "leaked_source"]
 
 
 @pytest.mark.parametrize(("minimum", "leaks"), [(4, 1), (5, 0), (1, 1)])
@@ -76,7 +89,7 @@ def test_evaluation_sentences_do_not_depend_on_the_order_of_shards(make_pairs) -
     partials = [evaluation_sentences(shard) for shard in shards]
     merged = gather_sentences(partials).sentences
     assert merged == gather_sentences(partials[::-1]).sentences
-    assert merged.to_pylist()[0] == {"side": "source", "text": "ab", "words": 2}
+    assert merged.to_pylist()[0] == {"side": "source", "text": "ab", "spaced": "a b", "words": 2}
     assert gather_sentences([]).sentences.num_rows == 0
 
 
@@ -89,9 +102,51 @@ def test_the_spelling_with_more_words_decides_whether_a_sentence_is_long_enough(
         )
 
 
-def test_letters_marks_and_digits_of_any_script_are_compared() -> None:
-    texts = pa.array(["L’ÉTÉ 2014 ; «oui» !", "Привет, мир", "नमस्ते", "... !"])
-    assert letters(texts).to_pylist() == ["lété2014oui", "приветмир", "नमस्ते", ""]
+def test_a_test_sentence_spelled_in_another_way_is_still_a_leak(make_pairs) -> None:
+    test = make_pairs(
+        [("It is summer 2014 now", "C'est l'été, enfin !"), ("今天天气很好，我们去公园吧。", "x")]
+    )
+    sentences = gather_sentences([evaluation_sentences(test)]).sentences
+    rows = [
+        ("a", "c&apos;est l&amp;apos;été enfin"),
+        ("a", "C ’ EST L ‘ ÉTÉ … ENFIN"),
+        ("it is summer ２０１４ now", "b"),
+        ("今天 天气 很好 我们 去 公园 吧", "b"),
+        ("It is summer 2015 now", "b"),  # digits count
+    ]
+    assert gate_shard(make_pairs(rows), NONE, sentences, LeakageConfig()).leaks["line"].to_pylist() == [
+        0,
+        1,
+        2,
+        3,
+    ]
+
+
+DEV = [
+    ("The cat sat down", "a"),
+    ("b", "QUATRE MOTS CELA SUFFIT"),
+    ("", "c"),
+    ("d", ""),
+    ("Amen.", "Amen !"),
+    ("a dev sentence of its own", "une phrase à elle"),
+]
+
+
+def test_a_dev_pair_that_is_empty_or_stands_in_the_test_set_leaves_dev(
+    make_pairs, sentences: pa.Table
+) -> None:
+    result = gate_dev(make_pairs(DEV), sentences, LeakageConfig())
+    assert result.kept["line"].to_pylist() == [4, 5]
+    assert result.dropped["reason"].to_pylist() == [
+        "test_source",
+        "test_target",
+        "empty_source",
+        "empty_target",
+    ]
+    reported = gate_dev(make_pairs(DEV), sentences, LeakageConfig(action="report"))
+    assert reported.kept["line"].to_pylist() == [0, 1, 4, 5]
+    with pytest.raises(LeakageError, match=r"2 dev pairs of this shard are test sentences \(test_source: 1"):
+        gate_dev(make_pairs(DEV), sentences, LeakageConfig(action="stop"))
 
 
 def test_a_sentence_without_letters_is_never_a_leak(make_pairs) -> None:

@@ -180,7 +180,9 @@ def test_models_folder_with_new_content_is_read_again(dev: pa.Table, pool: pa.Ta
 
 
 def test_the_vocabulary_is_words_seen_twice_and_never_special_ones() -> None:
-    text = make_pairs([("a a b <s> <s>", f"{UNK} {UNK} C"), ("b c </s> </s>", "C <unk> <unk>")], "dev")
+    text = make_pairs(
+        [("a a a a b <s> <s>", f"{UNK} {UNK} C C C"), ("b c </s> </s>", "C <unk> <unk>")], "dev"
+    )
     known = learn(text)
     assert known.source["word"].to_pylist() == ["a", "b"]
     assert known.target["word"].to_pylist() == ["C"]
@@ -200,6 +202,18 @@ def test_a_hundred_lines_are_enough_and_their_fallbacks_are_recorded() -> None:
     rich = make_pairs([(line, line) for line in golden.read_text().split("\n")[:-1]], "dev")
     models = estimate_models(rich, rich, learn(rich).source, learn(rich).target, CONFIG)
     assert json.loads(models.record)["in_source"]["fallbacks"] == []
+
+
+@pytest.mark.parametrize(("side", "pair"), [("source", ("one two", "a b")), ("target", ("a b", "one two"))])
+def test_in_domain_text_of_words_seen_once_is_refused(side: str, pair: tuple[str, str]) -> None:
+    rows = [tuple(f"{text}{n}" if "one" in text else text for text in pair) for n in range(5)]
+    rare = [(s.replace("one ", f"one{n} "), t.replace("one ", f"one{n} ")) for n, (s, t) in enumerate(rows)]
+    with pytest.raises(
+        SelectionError, match=f"only 0 of the 10 {side} words .* seen 2 times or more, in 5 sentences"
+    ):
+        learn(make_pairs(rare, "dev"))
+    once = in_domain_vocabulary([make_pairs(rare, "dev")], LanguageModelConfig(minimum_count=1))
+    assert once.source.num_rows
 
 
 def test_without_in_domain_text_or_pool_there_is_an_error(dev: pa.Table) -> None:

@@ -20,7 +20,7 @@ def chosen(shards: list[pa.Table], source: int = 100, target: int = 100) -> list
 
 
 def test_words_are_ranked_by_count_then_codepoint(make_pairs) -> None:
-    # PAPER trap 27: B before a before b before é before ﬀ (U+FB00) before 𝐀 (U+1D400), whatever came first
+    # protocol trap 27: B before a before b before é before ﬀ (U+FB00) before 𝐀 (U+1D400), whatever came first
     pairs = make_pairs([("é b a 𝐀 ﬀ B the the", "x")])
     assert chosen([pairs])[0] == ["the", "B", "a", "b", "é", "ﬀ", "𝐀"]
 

@@ -25,7 +25,7 @@ def test_an_empty_text_has_no_unknown_word() -> None:
 
 
 def test_exactly_the_sentences_without_unknown_words_on_both_sides_are_kept() -> None:
-    # PAPER trap 43: none, in the source only, in the reference only, in both.
+    # protocol trap 43: none, in the source only, in the reference only, in both.
     source, target = shortlist("a", "b"), shortlist("A", "B")
     sources = look_up(pa.array(["a b", "a x", "b a", "x b"]), source)
     references = look_up(pa.array(["A B", "A B", "A X", "X A"]), target)

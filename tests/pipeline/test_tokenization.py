@@ -24,21 +24,21 @@ def test_tokens_are_those_of_the_moses_script(case: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("language", "text", "tokens"),
     [
-        # PAPER trap 34: what French and English make of an apostrophe, straight and curly, as the script does.
+        # protocol trap 34: what French and English make of an apostrophe, straight and curly, as the script does.
         ("fr", "L'amitié d'esprit, 8' x 10'", "L' amitié d' esprit , 8 ' x 10'"),
         ("en", "L'amitié d'esprit, 8' x 10'", "L 'amitié d 'esprit , 8 ' x 10'"),
         ("fr", "d’action", "d ’ action"),
         ("en", "d’action", "d ’ action"),
         # An abbreviation at the end keeps its period, as in version 1.1 of the script, which the paper used.
         ("en", "It ended in the U.S.", "It ended in the U.S."),
-        # PAPER trap 26: a no-break space inside a number stays, any other parts words.
+        # protocol trap 26: a no-break space inside a number stays, any other parts words.
         ("fr", f"10{NBSP}000{NBSP}000 euros", f"10{NBSP}000{NBSP}000 euros"),
         ("fr", f"1{NBSP}000,5{NBSP}%", f"1{NBSP}000,5 %"),
         ("fr", f"«{NBSP}Quoi{NBSP}?{NBSP}»", "« Quoi ? »"),
         ("fr", f"M.{NBSP}Durand", "M. Durand"),
         ("fr", f"le 3{NBSP}mai", "le 3 mai"),
         ("en", "a\u3000b\u2028c\td", "a b c d"),
-        # PAPER traps 28 and 30: words that look like ours are words.
+        # protocol traps 28 and 30: words that look like ours are words.
         ("en", "a ||| b", "a | | | b"),
         ("en", "UNK [UNK] </s>", "UNK [ UNK ] < / s >"),
         ("en", "DOTMULTI DOTDOTMULTI ...", "DOTMULTI DOTDOTMULTI ..."),
@@ -145,6 +145,38 @@ def test_french_puts_a_space_before_its_high_signs() -> None:
     assert detokenize("Quoi ? Non !", "fr") == "Quoi ? Non !"
     assert detokenize("What ? No !", "en") == "What? No!"
     assert detokenize("", "fr") == ""
+
+
+@pytest.mark.parametrize(
+    ("language", "tokens", "text"),
+    [
+        ("fr", "d ' action", "d'action"),
+        ("fr", "l ’ homme qu ’ il a vu aujourd ’ hui", "l’homme qu’il a vu aujourd’hui"),
+        ("fr", "Jusqu ’ à L ’ été , n ’ est-ce pas ?", "Jusqu’à L’été, n’est-ce pas ?"),
+        ("fr", "l &apos; eau et d&apos; eau", "l'eau et d'eau"),
+        ("fr", "l’ homme", "l’homme"),
+        ("fr", "les ' choses ' dites", "les 'choses' dites"),  # quotes stay quotes
+        ("it", "l ’ acqua dell ’ Arno", "l’acqua dell’Arno"),
+        ("en", "I don ’ t say it ’ s theirs", "I don’t say it’s theirs"),
+        ("de", "d ’ action", "d ’ action"),
+    ],
+)
+def test_an_apostrophe_is_joined_as_a_reader_writes_it(language: str, tokens: str, text: str) -> None:
+    assert detokenize(tokens, language) == text
+
+
+def test_curly_apostrophes_come_back_from_their_tokens() -> None:
+    for language, text in (("fr", "L’homme qu’il a vu n’est pas d’ici."), ("en", "I don’t know, it’s late.")):
+        assert detokenize(tokenize(text, language), language) == text
+
+
+def test_only_the_corpora_that_are_tokens_already_are_left_as_they_are(make_pairs) -> None:
+    config = TokenizeConfig(pretokenized_corpora=("given",))
+    text = [("don't .", "l'eau")]
+    shard = pa.concat_tables([make_pairs(text, "raw"), make_pairs(text, "given")]).unify_dictionaries()
+    result = tokenize_shard(shard, config).pairs
+    assert result["source"].to_pylist() == ["don 't .", "don't ."]
+    assert result["target"].to_pylist() == ["l' eau", "l'eau"]
 
 
 def test_a_shard_keeps_its_rows_and_tokenises_each_side_in_its_language(make_pairs) -> None:

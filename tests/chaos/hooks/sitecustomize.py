@@ -45,7 +45,7 @@ def _plan(case: str) -> list[str]:
     key = os.getpid(), case
     if key not in _plans:
         try:
-            _plans[key] = Path(case, "plan").read_text().split()
+            _plans[key] = Path(case, "plan").read_text(encoding="utf-8").split()
         except OSError:
             _plans[key] = []
     return _plans[key]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rnnsearch.flows.download import download
 from rnnsearch.flows.job import Job, work_folder
-from rnnsearch.flows.run_stages import download
 from rnnsearch.flows.settings import PlacementConfig
 from rnnsearch.storage.digests import hash_bytes
 from rnnsearch.storage.store import Store
@@ -55,8 +55,9 @@ def _job(store: Store, url: str, epoch: int) -> Job:
         key=hash_bytes(b"download"),
         epoch=epoch,
         inputs={},
-        config={"source": {"url": url}},
+        config={"url": url},
         placement=PlacementConfig(),
+        unkeyed={"source": {"url": url}},
     )
 
 
