@@ -1,9 +1,10 @@
 """The DAG: what hangs on what, and that its strings name the code which does the work."""
 
+import ast
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import packages_distributions
@@ -190,10 +191,23 @@ def test_every_package_of_others_that_a_stages_code_uses_is_declared_or_decides_
 
 
 def _distributions(module: str, symbol: str) -> set[str]:
-    """What other people's packages a name of a module comes from."""
-    targets = {target.module.partition(".")[0] for target in _syntax(module).imports.get(symbol, ())}
+    """The distributions of other people whose names a definition uses, other than in annotations of functions."""
+    syntax = _syntax(module)
+    names = {name for node in syntax.definitions.get(symbol, ()) for name in _names(node)}
+    targets = {target.module.partition(".")[0] for name in names for target in syntax.imports.get(name, ())}
     foreign = targets - sys.stdlib_module_names - {"rnnsearch"}
     return {name.replace(".", "-") for target in foreign for name in _packages()[target]}
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    for name, value in ast.iter_fields(node):
+        if name == "returns" or (name == "annotation" and isinstance(node, ast.arg)):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield from _names(child)
+    if isinstance(node, ast.Name):
+        yield node.id
 
 
 @cache
