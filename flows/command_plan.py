@@ -9,6 +9,7 @@ from rich.text import Text
 
 from rnnsearch.flows.cli import emit
 from rnnsearch.flows.dag import build
+from rnnsearch.flows.inputs import check_inputs
 from rnnsearch.flows.notes import profile_notes
 from rnnsearch.flows.plan import Planned, plan
 from rnnsearch.flows.settings import Settings, SettingsError, load_settings
@@ -22,6 +23,7 @@ def show_plan(
 ) -> None:
     """Print the plan of a profile, or of one of its stages."""
     settings = load_settings(profile, overrides)
+    check_inputs(settings)
     stages = build(settings)
     if stage is not None and stage not in {each.name for each in stages}:
         raise SettingsError(

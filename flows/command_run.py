@@ -17,6 +17,7 @@ from rnnsearch.flows.command_plan import counted
 from rnnsearch.flows.console import RunConsole, quiet
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.guard import Terminated, guarded
+from rnnsearch.flows.inputs import check_inputs
 from rnnsearch.flows.notes import profile_notes
 from rnnsearch.flows.report.write import write_report
 from rnnsearch.flows.reproduce import Reproduction, ReproductionError, reproduce
@@ -27,6 +28,7 @@ from rnnsearch.storage.store import Store
 def run_profile(profile: str, overrides: Sequence[str], location: str, *, as_json: bool = False) -> int:
     """Run a profile, say what is going on, and return the exit code: 0, or 1 where a stage failed."""
     settings = load_settings(profile, overrides)  # a mistake in it is said before anything starts
+    check_inputs(settings)
     store = Store.open(location)
     stages = build(settings)
     log = store.backend.cache / "logs" / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}.log"

@@ -221,7 +221,7 @@ def load_settings(profile: str, overrides: Iterable[str] = ()) -> Settings:
     """
     path = find_profile(profile)
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} is not a TOML file: {error}") from error
     for override in overrides:
