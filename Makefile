@@ -14,7 +14,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3; do \
 # Tests that start no Ray, no Prefect and no browser, two at a time with one thread each.
 UNIT := not flow and not ray and not slow and not bench and not chaos
 
-.PHONY: help run test unit lint bench chaos chaos-ci clean
+.PHONY: help run test unit test-processors lint bench chaos chaos-ci clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 18
@@ -27,6 +27,15 @@ test: lint ## linters, types, contracts and all tests but the long sweeps
 
 unit: $(VENV)/.installed-dev ## tests that need no Ray, Prefect or browser: about a minute; ISLAND=pipeline for one folder
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "$(UNIT)" tests/$(ISLAND)
+
+# As an old processor computes, and one with AVX2: other kernels, other sums, other numbers of threads.
+OLD := RNNSEARCH_KERNELS=plain ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 OMP_NUM_THREADS=1
+AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=2
+NUMERIC := tests/model tests/flows/test_training.py tests/flows/test_training_dev.py tests/flows/test_translate.py
+
+test-processors: $(VENV)/.installed-dev ## the tests of networks, training and search as two other processors compute
+	$(OLD) $(BIN)/python -m pytest -q -m "$(UNIT)" $(NUMERIC)
+	$(AVX2) $(BIN)/python -m pytest -q -m "$(UNIT)" $(NUMERIC)
 
 lint: $(VENV)/.installed-dev ## linters, types, contracts
 	$(BIN)/ruff check .

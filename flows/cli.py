@@ -15,11 +15,12 @@ import traceback
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 import typer
 
 from rnnsearch.flows import completion
+from rnnsearch.flows.proxies import spare_loopback
 from rnnsearch.flows.verbosity import Verbosity, set_verbosity, verbosity
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
@@ -142,15 +143,18 @@ ENVIRONMENT = {  # read by Prefect and Ray when they are imported
 def main() -> None:
     """Run the command line; a user's mistake ends in one message and exit code 2, a failed run in 1."""
     _speak_utf8()
+    spare_loopback()
     from rnnsearch.flows.errors import USER_ERRORS  # noqa: PLC0415
+    from rnnsearch.storage.errors import explained  # noqa: PLC0415
 
     try:
         app()
     except USER_ERRORS as error:
-        if verbosity() is Verbosity.VERBOSE:
-            traceback.print_exc()
-        sys.stderr.write(f"rnnsearch: {error}\n")
-        sys.exit(2)
+        _refuse(error)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _refuse(explained(error, f"use {error.filename or 'the disk'}"))
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # typer makes a 1 of it, which is a failed run's
             sys.exit(141)
@@ -186,10 +190,14 @@ def run(
     profile: Profile = "demo",
     override: Overrides = [],  # noqa: B006
     store: StoreAt = STORE,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", help="The last stage, with all it needs.", autocompletion=completion.stages),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run the pipeline; what is done already is not done again."""
-    sys.exit(_run(profile, override, store, as_json=as_json))
+    sys.exit(_run(profile, override, store, until=until, as_json=as_json))
 
 
 @app.command()
@@ -207,6 +215,65 @@ def plan(
     from rnnsearch.flows.command_plan import show_plan  # noqa: PLC0415
 
     show_plan(stage, profile, override, store, as_json)
+
+
+@app.command()
+def data(
+    stage: Annotated[
+        str | None,
+        typer.Argument(
+            help="Show the pairs that this stage kept and dropped.", autocompletion=completion.stages
+        ),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", help="A run; the last one by default.", autocompletion=completion.runs),
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, max=MANY, help="Pairs of each kind.")] = 5,
+    store: StoreAt = STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Show the text of a run: counts, what was dropped and why, and what a survey found."""
+    from rnnsearch.flows.command_data import show_data  # noqa: PLC0415
+
+    show_data(stage, run, rows, store, as_json=as_json)
+
+
+@app.command()
+def fetch(
+    source: Annotated[
+        list[str] | None, typer.Argument(help="Sources of the profile; all of them by default.")
+    ] = None,
+    again: Annotated[
+        list[str] | None,
+        typer.Option("--again", help="Fetch this source although it is there.", metavar="SOURCE"),
+    ] = None,
+    profile: Profile = "demo",
+    override: Overrides = [],  # noqa: B006
+    store: StoreAt = STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Bring the sources of a profile into the store before a run needs them; print their digests."""
+    from rnnsearch.flows.command_fetch import fetch_sources  # noqa: PLC0415
+
+    fetch_sources(source or (), again or (), profile, override, store, as_json=as_json)
+
+
+@app.command()
+def lock(
+    update: Annotated[
+        list[str] | None,
+        typer.Option("--update", help="Accept what this source gives now.", metavar="SOURCE"),
+    ] = None,
+    profile: Profile = "demo",
+    override: Overrides = [],  # noqa: B006
+    store: StoreAt = STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Write the digests of a profile's sources into a lock file beside it, as pins for every store."""
+    from rnnsearch.flows.command_lock import lock_sources  # noqa: PLC0415
+
+    lock_sources(update or (), profile, override, store, as_json=as_json)
 
 
 @app.command()
@@ -235,17 +302,23 @@ def lineage(
         ),
     ],
     store: StoreAt = STORE,
+    run: Annotated[str | None, typer.Option(help="A run; the last finished one by default.")] = None,
     down: Annotated[bool, typer.Option("--down", help="What was made from it, instead.")] = False,
     row: Annotated[bool, typer.Option("--row", help="Follow one row through the stages.")] = False,
+    used_by: Annotated[bool, typer.Option("--used-by", help="Which runs used it, instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what something was made from, as a tree."""
-    from rnnsearch.flows.command_inspect import show_lineage, show_row  # noqa: PLC0415
+    """Show what something was made from, as a tree: in the last run that finished, or in another."""
+    from rnnsearch.flows.command_inspect import show_lineage, show_row, show_uses  # noqa: PLC0415
 
+    if down + row + used_by > 1 or (used_by and run is not None):
+        raise typer.BadParameter("give one of --down, --row and --used-by; --used-by looks at every run")
     if row:
-        show_row(what, store, as_json)
+        show_row(what, store, run, as_json)
+    elif used_by:
+        show_uses(what, store, as_json)
     else:
-        show_lineage(what, store, down=down, as_json=as_json)
+        show_lineage(what, store, run, down=down, as_json=as_json)
 
 
 @app.command()
@@ -471,6 +544,14 @@ def deploy(
     )
 
 
+def _refuse(error: Exception) -> NoReturn:
+    """Say what went wrong, with a traceback if the user wants to see more."""
+    if verbosity() is Verbosity.VERBOSE:
+        traceback.print_exc()
+    sys.stderr.write(f"rnnsearch: {error}\n")
+    sys.exit(2)
+
+
 def _speak_utf8() -> None:
     """Use UTF-8 whatever the locale: for names of files, arguments, standard output and the processes to come."""
     if sys.getfilesystemencoding() != "utf-8":
@@ -481,7 +562,9 @@ def _speak_utf8() -> None:
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")  # names of files may be any bytes
 
 
-def _run(profile: str, overrides: list[str], store: str, *, as_json: bool = False) -> int:
+def _run(
+    profile: str, overrides: list[str], store: str, *, until: str | None = None, as_json: bool = False
+) -> int:
     _check(profile, overrides)
     from rnnsearch.flows.errors import UsageError  # noqa: PLC0415
     from rnnsearch.flows.temporary import temporary_fault  # noqa: PLC0415
@@ -492,7 +575,7 @@ def _run(profile: str, overrides: list[str], store: str, *, as_json: bool = Fals
         os.environ.setdefault(name, value)
     from rnnsearch.flows.command_run import run_profile  # noqa: PLC0415
 
-    return run_profile(profile, overrides, store, as_json=as_json)
+    return run_profile(profile, overrides, store, until=until, as_json=as_json)
 
 
 def _check(profile: str, overrides: list[str]) -> None:

@@ -3,11 +3,11 @@
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, NamedTuple
+from urllib.parse import urlsplit
 
 import httpx
 import psutil
@@ -19,9 +19,15 @@ from rnnsearch.flows.cli import emit
 from rnnsearch.flows.cluster import Cluster, ClusterError
 from rnnsearch.flows.command_plan import counted, output_console
 from rnnsearch.flows.cpus import usable_cpus
+from rnnsearch.flows.errors import UsageError
+from rnnsearch.flows.places import check_new_folder
+from rnnsearch.flows.proxies import LOOPBACK, proxied, proxies
+from rnnsearch.flows.sources.secrets import redacted
 from rnnsearch.flows.temporary import temporary_fault
-from rnnsearch.model.kernels.build import BuildError, load
-from rnnsearch.storage.errors import StoreError, explained
+from rnnsearch.model.kernels.bfloat16 import WITHOUT_PRODUCTS, KernelsError, products_on
+from rnnsearch.model.kernels.build import BuildError
+from rnnsearch.model.kernels.compiled import CompiledKernels
+from rnnsearch.storage.errors import StoreError
 from rnnsearch.storage.store import Store
 
 _ROOM = 5 * 10**9  # bytes free, below which a demo's run may fail
@@ -46,8 +52,10 @@ def examine(location: str) -> Iterator[Finding]:
     """Look at everything that a run with this store would use."""
     yield _machine()
     yield _kernels()
+    yield _bfloat16()
     yield _gpu()
     yield from _store(location)
+    yield from _proxy()
     yield from _ray(location)
     yield _prefect()
 
@@ -87,10 +95,20 @@ def _temporary() -> Finding:
 
 def _kernels() -> Finding:
     try:
-        load()
+        CompiledKernels()
     except BuildError as error:
         return Finding("kernels", "note", f"plain ones, which are slower: {error}")
+    except KernelsError as error:
+        return Finding("kernels", "bad", str(error))
     return Finding("kernels", "good", "compiled for this processor")
+
+
+def _bfloat16() -> Finding:
+    try:
+        native = products_on(torch.device("cpu")) == "native"
+    except KernelsError as error:
+        return Finding("bfloat16", "bad", str(error))
+    return Finding("bfloat16", "good", "the CPU multiplies it" if native else WITHOUT_PRODUCTS)
 
 
 def _gpu() -> Finding:
@@ -120,13 +138,13 @@ def _store(location: str) -> Iterator[Finding]:
 def _future_store(location: str, error: StoreError) -> Finding:
     """A run makes a store where there is none yet, but not where there is something else."""
     folder = Path(location).expanduser().absolute()
-    if "://" in location or folder.exists():
+    if "://" in location or os.path.lexists(folder):
         return Finding("store", "bad", str(error))
-    parent = next(each for each in folder.parents if each.exists())
     try:
-        tempfile.TemporaryDirectory(dir=parent).cleanup()
-    except OSError as error_:
-        return Finding("store", "bad", str(explained(error_, f"make {folder}")))
+        check_new_folder(folder)
+    except UsageError as fault:
+        found, _, remedy = str(fault).rpartition("; ")
+        return Finding("store", "bad", found, remedy)
     return Finding("store", "good", f"none yet; a run makes {folder}")
 
 
@@ -179,6 +197,23 @@ def _shared(cluster: Cluster, location: str) -> Finding:
         remedy = "mount the same folder on every node, or give --store s3://bucket/prefix"
         return Finding("shared store", "bad", f"{place} is not what {', '.join(blind)} sees there", remedy)
     return Finding("shared store", "good", "every node sees it")
+
+
+def _proxy() -> Iterator[Finding]:
+    """Which calls a proxy would get; nothing where none is set."""
+    found = ", ".join(f"{name}={redacted(value)}" for name, value in proxies().items())
+    if not found:
+        return
+    if any(map(proxied, LOOPBACK)):
+        yield Finding("proxy", "bad", f"{found} gets loopback calls", f"add {','.join(LOOPBACK)} to no_proxy")
+        return
+    servers = {"PREFECT_API_URL": os.environ.get("PREFECT_API_URL", "")}
+    through = [name for name, url in servers.items() if url and proxied(urlsplit(url).hostname or "")]
+    if through:
+        remedy = "add its host to no_proxy, unless the proxy leads there"
+        yield Finding("proxy", "note", f"{found}, also for {', '.join(through)}; never for loopback", remedy)
+    else:
+        yield Finding("proxy", "good", f"{found} for downloads; never for loopback")
 
 
 def _prefect() -> Finding:

@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,40 +20,52 @@ from rnnsearch.flows.dag import build
 from rnnsearch.flows.guard import Terminated, guarded
 from rnnsearch.flows.inputs import check_inputs
 from rnnsearch.flows.notes import profile_notes
+from rnnsearch.flows.plan import up_to
 from rnnsearch.flows.report.write import write_report
 from rnnsearch.flows.reproduce import Reproduction, ReproductionError, reproduce
 from rnnsearch.flows.settings import load_settings
 from rnnsearch.storage.store import Store
 
 
-def run_profile(profile: str, overrides: Sequence[str], location: str, *, as_json: bool = False) -> int:
-    """Run a profile, say what is going on, and return the exit code: 0, or 1 where a stage failed."""
+def run_profile(
+    profile: str,
+    overrides: Sequence[str],
+    location: str,
+    *,
+    until: str | None = None,
+    as_json: bool = False,
+) -> int:
+    """Run a profile, or up to a stage, say what is going on, and return the exit code: 0, or 1 where a stage failed."""
     settings = load_settings(profile, overrides)  # a mistake in it is said before anything starts
     check_inputs(settings)
+    stages = build(settings) if until is None else up_to(build(settings), until)
     store = Store.open(location)
-    stages = build(settings)
     log = store.backend.cache / "logs" / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}.log"
     began = time.monotonic()
     with quiet(log) as stream:
-        console = RunConsole(stream)
+        console = RunConsole(stream, log=sys.stderr)  # that is the log now
         console.say(f"{settings.title}: {len(stages)} stages, store {store.location}")
         if settings.about:
             console.say(settings.about)
         for note in profile_notes(settings):
             console.say(f"note: {note}")
-        again = _same_command(profile, overrides, location)
+        again = _same_command(profile, overrides, location, until)
         last_words = (
             f"the run is gone; what it had finished is kept, and `{again}` goes on from there. Log: {log}"
         )
         runner: Any = ThreadPoolTaskRunner(max_workers=settings.placement.stages_at_once)
         try:
-            with guarded(console.say, last_words, stream):
+            with guarded(partial(console.say, important=True), last_words, stream):
                 with console.watching():
                     console.say("starting Prefect …")
                     flow = reproduce.with_options(task_runner=runner)
                     try:
                         done = flow(
-                            profile=profile, overrides=list(overrides), store=location, console=console
+                            profile=profile,
+                            overrides=list(overrides),
+                            store=location,
+                            console=console,
+                            until=until,
                         )
                     except ReproductionError as error:
                         done = error.done
@@ -74,8 +87,9 @@ def run_profile(profile: str, overrides: Sequence[str], location: str, *, as_jso
     return 1 if done.failed else 0
 
 
-def _same_command(profile: str, overrides: Sequence[str], location: str) -> str:
+def _same_command(profile: str, overrides: Sequence[str], location: str, until: str | None) -> str:
     changes = [word for override in overrides for word in ("--set", override)]
+    changes += [] if until is None else ["--until", until]
     return shlex.join(["rnnsearch", "run", "--profile", profile, *changes, "--store", location])
 
 
@@ -86,8 +100,8 @@ def _tell_end(console: RunConsole, done: Reproduction, log: Path, seconds: float
     )
     console.say(f"log: {log}")
     for stage, reason in done.failed.items():
-        console.say(f"{stage} failed: {reason}")
+        console.say(f"{stage} failed: {reason}", important=True)
     if done.skipped:
-        console.say(f"not run, since they wait for it: {', '.join(done.skipped)}")
+        console.say(f"not run, since they depend on it: {', '.join(done.skipped)}", important=True)
     if done.failed:
-        console.say("run the same command again to go on from here")
+        console.say("run the same command again to resume", important=True)

@@ -1,5 +1,6 @@
 """`rnnsearch verify`, `gc` and `adopt`: the care of a store."""
 
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -10,8 +11,9 @@ from rnnsearch.flows.command_inspect import last_finished
 from rnnsearch.flows.command_plan import counted, output_console
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.errors import UsageError
+from rnnsearch.flows.job import events_folder
 from rnnsearch.flows.plan import plan
-from rnnsearch.flows.recipe import Outputs, recipe_of
+from rnnsearch.flows.recipe import NOT_COMPUTED, Outputs, recipe_of
 from rnnsearch.flows.settings import load_settings
 from rnnsearch.flows.shapes import Stage
 from rnnsearch.storage.digests import Digest
@@ -105,6 +107,9 @@ def collect_garbage(location: str, keep_last: int, apply: bool, as_json: bool) -
     """Say what no kept run reaches, and delete it if `apply`."""
     store = Store.open(location, create=False)
     planned = collect(store, keep_last) if apply else plan_gc(store, keep_last)
+    for attempt in planned.attempts if apply else ():
+        if store.ledger.latest(attempt.key, attempt.stage) is None:
+            shutil.rmtree(events_folder(store, attempt.stage, attempt.key), ignore_errors=True)
     if as_json:
         emit({"applied": apply, "runs": planned.runs, "stages": [each._asdict() for each in planned.stages]})
         return
@@ -150,7 +155,9 @@ def _recipe_now(store: Store, stage: str, profile: str, overrides: Sequence[str]
     if stage not in stages:
         raise UsageError(f"the profile {profile} has no stage {stage!r}; it has {', '.join(stages)}")
     known = {
-        each.stage: each.outputs for each in plan(list(stages.values()), store) if each.outputs is not None
+        each.stage: each.outputs
+        for each in plan(list(stages.values()), store)
+        if each.hit and each.outputs is not None
     }
     wanted: Stage = stages[stage]
     if missing := [name for name in wanted.upstream() if name not in known]:
@@ -162,7 +169,7 @@ def _recipe_now(store: Store, stage: str, profile: str, overrides: Sequence[str]
 
 def _adoptable(store: Store, recipe: Recipe) -> Attempt:
     """The newest intact attempt that differs in code or versions alone."""
-    reasons = "it never ran in this store"
+    reasons = NOT_COMPUTED
     for attempt in reversed(store.ledger.history(recipe.stage)):
         others = [c for c in compare_recipes(attempt.recipe, recipe) if c.kind in ("config", "input")]
         if others:

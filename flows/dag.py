@@ -1,6 +1,7 @@
 """The stages of a run and what hangs on what. Light: `plan` reads it without torch, Prefect or Ray."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from rnnsearch.flows.settings import (
@@ -9,11 +10,13 @@ from rnnsearch.flows.settings import (
     CorpusConfig,
     ExternalConfig,
     Settings,
+    SettingsError,
     SweepConfig,
     SystemConfig,
 )
 from rnnsearch.flows.shapes import SHARDS, TEXT, Ref, Stage, fold_stage, map_stage, sections
 from rnnsearch.flows.sources.config import SourceConfig
+from rnnsearch.pipeline.config import LanguagesConfig
 
 SPLITS = ("train", "dev", "test")
 _KERNELS = "model/kernels/kernels.cpp"  # sums in another order differ in their last bits
@@ -88,12 +91,22 @@ def _pairs(settings: Settings) -> Iterator[Stage]:
         )
     pairs = tuple(Ref(f"ingest/{corpus}", "pairs") for corpus in settings.corpora)
     yield fold_stage(
+        "survey",
+        ("survey",),
+        "survey",
+        ("survey_shard", "sum_survey"),
+        sharded={"pairs": pairs},
+        config=sections(settings.clean, settings.filter, _languages(settings)),
+        libraries=_filter_libraries(settings),
+    )
+    yield fold_stage(
         "holdout-keys",
         ("keys",),
         "holdout",
         ("candidate_keys", "choose_keys"),
         sharded={"pairs": pairs},
         config=sections(settings.holdout),
+        libraries=("ftfy",),
     )
     yield map_stage(
         "holdout",
@@ -106,6 +119,7 @@ def _pairs(settings: Settings) -> Iterator[Stage]:
 
 
 def _clean_text(settings: Settings) -> Iterator[Stage]:
+    training_filters = (settings.filter, _languages(settings))
     for split in SPLITS:
         function = "clean_shard" if split == "train" else "normalize_shard"
         yield map_stage(
@@ -113,12 +127,18 @@ def _clean_text(settings: Settings) -> Iterator[Stage]:
             ("kept", "dropped") if split == "train" else ("kept",),
             f"clean:{function}",
             sharded={"pairs": (Ref("holdout", split),)},
-            config=sections(settings.clean),
+            config=sections(settings.clean, *(training_filters if split == "train" else ())),
+            libraries=_filter_libraries(settings) if split == "train" else ("ftfy",),
         )
     kept = (Ref("clean/train", "kept"),)
     evaluation = (Ref("normalize/dev", "kept"), Ref("normalize/test", "kept"))
     yield fold_stage(
-        "duplicates", ("rows",), "duplicates", ("pair_hashes", "find_duplicates"), sharded={"pairs": kept}
+        "duplicates",
+        ("rows",),
+        "duplicates",
+        ("pair_hashes", "find_duplicates"),
+        sharded={"pairs": kept},
+        config=sections(settings.duplicates),
     )
     yield fold_stage(
         "leakage",
@@ -164,6 +184,21 @@ def _clean_text(settings: Settings) -> Iterator[Stage]:
             config=sections(settings.tokenize),
             libraries=("sacremoses", "regex"),
         )
+
+
+def _languages(settings: Settings) -> LanguagesConfig:
+    return LanguagesConfig(source=settings.tokenize.source_language, target=settings.tokenize.target_language)
+
+
+def _filter_libraries(settings: Settings) -> tuple[str, ...]:
+    """What the filters use. Raises SettingsError where an optional library is wanted and not there."""
+    if not settings.filter.languages:
+        return ("ftfy", "langcodes")
+    if find_spec("py3langid") is None:
+        raise SettingsError(
+            "filter.languages needs py3langid, which is not installed; install rnnsearch[langid], or set it to false"
+        )
+    return ("ftfy", "langcodes", "py3langid")
 
 
 def _selection(settings: Settings) -> Iterator[Stage]:
@@ -329,7 +364,7 @@ def _external(settings: Settings, name: str, other: ExternalConfig) -> Iterator[
         },
         config={"tokens": other.tokens, **text},
         roots=("rnnsearch.flows.beside:external", *SHARDS),
-        libraries=(*TEXT, "sacremoses", "regex"),
+        libraries=(*TEXT, "ftfy", "sacremoses", "regex"),
     )
     given = Ref(f"external/{name}", "hypotheses")
     yield _evaluation(settings, name, all_=given, no_unk=given, search={"search": {}})

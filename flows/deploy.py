@@ -34,7 +34,7 @@ def deploy_profile(
     """Register the deployment `reproduce/NAME`; say how to serve it. Raises UsageError without a server."""
     load_settings(profile, overrides)
     _check_timezone(timezone)
-    schedules = [_schedule(cron, timezone)] if cron else []
+    schedules = [] if cron is None else [_schedule(cron, timezone)]
     server = os.environ.get("PREFECT_API_URL")
     if not server:
         raise UsageError(

@@ -7,24 +7,26 @@ from pathlib import Path
 
 from rnnsearch.flows.job import Finished, Job
 from rnnsearch.flows.shapes import Stage
-from rnnsearch.flows.sources.checks import SourceError
+from rnnsearch.flows.sources.checks import ChangedError, SourceError
 from rnnsearch.flows.sources.config import SourceConfig
 from rnnsearch.flows.sources.fetch import fetch
 from rnnsearch.flows.sources.known import forget
+from rnnsearch.flows.steps import Step
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.recipes import Recipe
 from rnnsearch.storage.store import Store
 
 
-def download(job: Job, progress: Callable[[str], None]) -> Finished:
+def download(job: Job, progress: Callable[[Step], None]) -> Finished:
     """Fetch one source, or take it from an earlier attempt under another address.
 
     What an interrupted download has on disk is kept and continued. Raises SourceError.
     """
     source = SourceConfig.model_validate(job.unkeyed["source"])
     content = job.config.get("content")  # of the file as fetched, where it is known beforehand
-    if content is not None and (earlier := _earlier(job, content)) is not None:
+    again = job.unkeyed.get("again", False)
+    if content is not None and not again and (earlier := _earlier(job, content)) is not None:
         return earlier
     workdir = job.workdir()
     for folder in job.earlier():
@@ -33,13 +35,19 @@ def download(job: Job, progress: Callable[[str], None]) -> Finished:
 
     def show(done: int, total: int | None) -> None:
         of = f" of {total / 1e6:.1f}" if total else ""
-        progress(f"{done / 1e6:.1f}{of} MB")
+        progress(Step(f"{done / 1e6:.1f}{of} MB", done, total or 0))
 
     try:
         fetched = fetch(source.model_copy(update={"sha256": content}), workdir, show)
         blob = job.store.put_file(fetched.path)
         if source.member is None and blob.digest != fetched.sha256:
             raise SourceError(f"{fetched.path} changed while it was stored; run again")
+    except ChangedError as error:
+        name = job.stage.partition("/")[2]
+        raise SourceError(
+            f"{error}\nIf the publisher changed the file and you want it as it is now: "
+            f"`rnnsearch lock --update {name}`, or correct the digest in the profile if it is there"
+        ) from error
     except SourceError as error:
         if source.local is None or source.sha256 is not None:
             raise

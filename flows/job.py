@@ -60,6 +60,12 @@ class Finished(NamedTuple):
     observations: Mapping[str, Any]
 
 
+def events_folder(store: Store, stage: str, key: Digest) -> Path:
+    """TensorBoard's events of a training; all of a store lie in one folder, which TensorBoard can show as a whole."""
+    name = f"tensorboard/{stage.rpartition('/')[2]}-{key[:12]}"
+    return store.backend.local_path(name) or store.backend.cache / name
+
+
 def work_folder(store: Store, key: Digest) -> Path:
     """Where the unfinished work of a recipe lies, a folder for each epoch of its lease."""
     name = f"work/{key}"  # beside the blobs, so that a run on another host finds it

@@ -38,11 +38,12 @@ def check_folder(folder: Path) -> None:
 
 def check_file(path: Path) -> None:
     """Raise UsageError where the file `path` cannot be written; its folder must be there."""
+    there = _exists(path)
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file")
     if not path.parent.is_dir():
         raise UsageError(f"{path} cannot be written: {path.parent} is not a folder; make it first")
-    _check_writable(path, path if path.exists() else path.parent)
+    _check_writable(path, path if there else path.parent)
 
 
 @contextmanager
@@ -107,10 +108,18 @@ def _check_writable(wanted: Path, there: Path) -> None:
 
 
 def _exists(path: Path) -> bool:
-    """Whether something is there, a broken link included. Raises UsageError for what is not a path."""
-    if "\0" in str(path):
-        raise UsageError(f"{str(path)!r} is not a path: it holds a null byte")
-    return os.path.lexists(path)
+    """Whether something is there, a broken link included. Raises UsageError for what cannot be a path."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:  # too long, or with a null byte
+        raise UsageError(f"{str(path)!r} cannot be used: {_reason(error)}; name another place") from error
+    return True
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _sync(path: Path) -> None:

@@ -19,6 +19,9 @@ Outputs = Mapping[str, Digest]
 
 PYTHON = ".".join(platform.python_version_tuple()[:2])
 
+NOT_COMPUTED = "not computed yet"
+"""The reason for a stage that has no earlier recipe in the store."""
+
 _MACHINERY = ("rnnsearch.storage.store",)
 """Where bytes lie and how they are found again decides none of them; `storage.parquet`, which does, is a root."""
 
@@ -117,7 +120,7 @@ def differences(store: Store, recipe: Recipe, roots: tuple[str, ...]) -> tuple[s
     others = [each for each in store.ledger.recipes(recipe.stage) if each.key != recipe.key]
     nearest = nearest_recipe(recipe, others)
     if nearest is None:
-        return ("it never ran in this store",)
+        return (NOT_COMPUTED,)
     return tuple(told(nearest, recipe, store.code_parts(nearest.code), code_of(roots).parts))
 
 

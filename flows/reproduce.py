@@ -11,6 +11,8 @@ from prefect.futures import PrefectFuture
 from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.console import RunConsole
 from rnnsearch.flows.dag import build
+from rnnsearch.flows.plan import last_seconds, up_to
+from rnnsearch.flows.proxies import spare_loopback
 from rnnsearch.flows.recipe import freeze_code
 from rnnsearch.flows.settings import Settings, load_settings
 from rnnsearch.flows.shapes import Stage
@@ -49,23 +51,30 @@ def reproduce(
     overrides: Sequence[str] = (),
     store: str = ".rnnsearch",
     console: Any = None,  # a RunConsole; None where nobody watches, as in a deployment
+    until: str | None = None,
 ) -> Reproduction:
-    """Run a profile; ReproductionError if a stage failed.
+    """Run a profile, or what one of its stages needs and that stage; ReproductionError if a stage failed.
 
     Every parameter but the console is JSON, so that a deployment can carry them.
     """
     settings = load_settings(profile, overrides)
-    done = run_stages(settings, Store.open(store), console or RunConsole(None), profile, overrides)
+    done = run_stages(settings, Store.open(store), console or RunConsole(None), profile, overrides, until)
     if done.failed:
         raise ReproductionError(done)
     return done
 
 
 def run_stages(
-    settings: Settings, store: Store, console: RunConsole, profile: str, overrides: Sequence[str]
+    settings: Settings,
+    store: Store,
+    console: RunConsole,
+    profile: str,
+    overrides: Sequence[str],
+    until: str | None = None,
 ) -> Reproduction:
     """Submit every stage in order; one that fails stops what waits for it and nothing else."""
-    stages = build(settings)
+    spare_loopback()  # a deployment comes here without the command line
+    stages = build(settings) if until is None else up_to(build(settings), until)
     freeze_code(stages)
     cluster = Cluster()
     run = store.runs.start(
@@ -74,7 +83,12 @@ def run_stages(
             "overrides": list(overrides),
             "settings": settings.model_dump(mode="json"),
             "stages": [stage.name for stage in stages],
+            **({} if until is None else {"until": until}),
         }
+    )
+    seconds = {stage.name: last_seconds(store, stage.name) for stage in stages}
+    console.expect(
+        [stage.name for stage in stages], {name: each for name, each in seconds.items() if each is not None}
     )
     session = Session(
         store=store,

@@ -5,6 +5,7 @@ single keys; the value is read as TOML, and as a plain string where it is not TO
 """
 
 import difflib
+import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,12 +16,15 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 
 from rnnsearch.flows.cpus import usable_cpus
 from rnnsearch.flows.sources.config import SourceConfig
+from rnnsearch.flows.sources.lockfile import lock_path, pinned_by, read_lock
 from rnnsearch.flows.sources.secrets import redacted
 from rnnsearch.model.config import GROUNDHOG, NetworkConfig, SearchConfig, TrainConfig
 from rnnsearch.pipeline.config import (
     CleanConfig,
+    DuplicatesConfig,
     EncodeConfig,
     EvaluateConfig,
+    FilterConfig,
     Format,
     HoldoutConfig,
     IngestConfig,
@@ -149,6 +153,8 @@ class Settings(Section):
     ingest: IngestConfig = IngestConfig()
     holdout: HoldoutConfig
     clean: CleanConfig = CleanConfig()
+    filter: FilterConfig = FilterConfig()
+    duplicates: DuplicatesConfig = DuplicatesConfig()
     leakage: LeakageConfig = LeakageConfig()
     tokenize: TokenizeConfig = TokenizeConfig()
     language_model: LanguageModelConfig = LanguageModelConfig()
@@ -214,15 +220,18 @@ class Settings(Section):
         return self
 
 
-def load_settings(profile: str, overrides: Iterable[str] = ()) -> Settings:
+def load_settings(profile: str, overrides: Iterable[str] = (), *, locked: bool = True) -> Settings:
     """Read a profile by name or by path and apply `section.key=value` overrides in order.
 
-    Relative `file:` sources are meant from the profile's folder. Raises SettingsError.
+    Relative `file:` sources are meant from the profile's folder. If `locked`, the lock file beside the profile pins
+    the sources that have no digest of their own. Raises SettingsError.
     """
     path = find_profile(profile)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise SettingsError(f"{path} is not a TOML file: {error}") from error
     for override in overrides:
         _override(values, override)
@@ -230,7 +239,14 @@ def load_settings(profile: str, overrides: Iterable[str] = ()) -> Settings:
         settings = Settings.model_validate(values)
     except ValidationError as error:
         raise SettingsError(_explain(f"the profile {profile}", error, Settings)) from error
-    sources = {name: source.resolved(path.parent) for name, source in settings.sources.items()}
+    try:
+        pins = read_lock(lock_path(path)) if locked else {}
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    sources = {
+        name: pinned_by(source.resolved(path.parent), pins.get(name))
+        for name, source in settings.sources.items()
+    }
     return settings.model_copy(update={"sources": sources})
 
 
@@ -267,11 +283,11 @@ def find_profile(profile: str) -> Path:
     """The file of a profile given by name (`demo`) or by path (`mine.toml`)."""
     if profile.endswith(".toml") or "/" in profile:
         path = Path(profile)
-        if not path.is_file():
+        if not _is_file(path):
             raise SettingsError(f"there is no profile {profile}; `rnnsearch init` writes one to start from")
         return path.resolve()
     path = PROFILES / f"{profile}.toml"
-    if not path.is_file():
+    if not _is_file(path):
         shipped = sorted(each.stem for each in PROFILES.glob("*.toml"))
         raise SettingsError(
             f"there is no profile {profile!r}{_nearest(profile, shipped)}; shipped: {', '.join(shipped)}"
@@ -283,17 +299,30 @@ def _override(values: dict[str, Any], override: str) -> None:
     name, equals, text = override.partition("=")
     keys = [key.strip() for key in name.split(".")]
     if not equals or not all(keys):
-        raise SettingsError(f"--set {override!r} is not of the form section.key=value")
+        raise SettingsError(f"--set {_short(override)} is not of the form section.key=value")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML, a number of too many digits, brackets without end
         value = text
     place = values
     for key in keys[:-1]:
         place = place.setdefault(key, {})
         if not isinstance(place, dict):
-            raise SettingsError(f"--set {override!r}: {key!r} is a value, not a section")
+            raise SettingsError(f"--set {_short(override)}: {key!r} is a value, not a section")
     place[keys[-1]] = value
+
+
+def _short(value: object) -> str:
+    """A value as a message shows it."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return f"a {type(value).__name__} with a number of thousands of digits"
+    return text if len(text) <= 200 else f"{text[:150]} … {text[-20:]}"
+
+
+def _is_file(path: Path) -> bool:
+    return os.path.isfile(path)  # noqa: PTH113 - Path.is_file raises for a name that is too long
 
 
 def _explain(profile: str, error: ValidationError, model: type[BaseModel]) -> str:
@@ -306,7 +335,7 @@ def _explain(profile: str, error: ValidationError, model: type[BaseModel]) -> st
         elif problem["type"] == "value_error":
             lines.append(f"{where + ': ' if where else ''}{problem['ctx']['error']}")
         else:
-            found = "" if problem["type"] == "missing" else f", found {problem['input']!r}"
+            found = "" if problem["type"] == "missing" else f", found {_short(problem['input'])}"
             lines.append(f"{where}: {problem['msg'][:1].lower()}{problem['msg'][1:]}{found}")
     return f"{profile} cannot be used:\n  " + "\n  ".join(lines)
 

@@ -21,6 +21,7 @@ from rnnsearch.flows.recipe import Outputs, code_changed, code_of, look_up, part
 from rnnsearch.flows.settings import PlacementConfig
 from rnnsearch.flows.shapes import Stage
 from rnnsearch.flows.shards import MergeTask, ShardTask, compute_merge, compute_shard, needs, shard_name
+from rnnsearch.flows.steps import Step
 from rnnsearch.flows.work import WORK, FoldWork, MapWork, RunWork
 from rnnsearch.pipeline.errors import TextError
 from rnnsearch.storage.artifacts import FileEntry
@@ -247,7 +248,7 @@ def _over_shards(
         session.cluster.map(compute_shard, tasks) if tasks else (), 1
     ):
         done[places[position]] = result.files
-        session.console.progress(stage.name, f"shard {finished} of {len(tasks)}")
+        session.console.progress(stage.name, Step(f"shard {finished} of {len(tasks)}", finished, len(tasks)))
     return [done[position] for position in range(len(rows))]
 
 

@@ -1,11 +1,13 @@
 """The systems of a run as something that translates: which is best, and its model, shortlists and rules of text."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.settings import Settings
+from rnnsearch.flows.summary import bleu_of
 from rnnsearch.flows.translator import TextConfig, Translator
 from rnnsearch.storage.ledger import Attempt
 from rnnsearch.storage.runs import Run
@@ -41,7 +43,13 @@ class TrainedSystem:
 
 def choose_system(store: Store, run: Run, name: str | None) -> TrainedSystem:
     """The system of this name, or the one of the highest BLEU. Raises UsageError if the run has none."""
-    settings = Settings.model_validate(run.request["settings"])
+    try:
+        settings = Settings.model_validate(run.request["settings"])
+    except ValidationError as error:
+        raise UsageError(
+            f"the settings of run {run.id} are not those of this version ({error.errors()[0]['msg']}); use the "
+            "version that made it, or run its profile again"
+        ) from error
     used = {use.stage: store.ledger.attempt(use.key, use.attempt, use.stage) for use in run.uses}
     systems = dict(_systems(store, run.id, settings, used))
     if not systems:
@@ -61,12 +69,6 @@ def _systems(
     for name in settings.systems:
         training, evaluation = used.get(f"train/{name}"), used.get(f"evaluate/{name}")
         if training is not None and shortlist is not None:
-            bleu = None if evaluation is None else _bleu(store, evaluation)
+            bleu = None if evaluation is None else bleu_of(store, evaluation)
             found[name] = TrainedSystem(run, name, settings, training, shortlist, evaluation, bleu)
     return found
-
-
-def _bleu(store: Store, evaluation: Attempt) -> float:
-    (file,) = store.read_artifact(evaluation.outputs["scores"]).files
-    scores = json.loads(store.get_bytes(file.digest))
-    return float(scores["subsets"]["all"]["bleu"]["score"])

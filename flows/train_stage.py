@@ -1,5 +1,6 @@
 """The stage `train`: from artifacts to a training on Ray, and back into the store."""
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -8,12 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from rnnsearch.flows.job import Finished, Job
+from rnnsearch.flows.job import Finished, Job, events_folder
 from rnnsearch.flows.settings import PlacementConfig
 from rnnsearch.flows.shards import section, whole_table
+from rnnsearch.flows.steps import Step
 from rnnsearch.flows.train import train_system
 from rnnsearch.flows.training_job import TrainingJob
 from rnnsearch.model.config import NetworkConfig, TrainConfig
+from rnnsearch.model.kernels.bfloat16 import WITHOUT_PRODUCTS
 from rnnsearch.pipeline.config import EncodeConfig
 from rnnsearch.pipeline.encode import encode_shard
 from rnnsearch.pipeline.schemas import SPECIALS
@@ -23,8 +26,9 @@ from rnnsearch.storage.store import Store
 _ANY_LENGTH = 10**9  # words
 
 
-def train(job: Job, progress: Callable[[str], None]) -> Finished:
+def train(job: Job, progress: Callable[[Step], None]) -> Finished:
     """Train one system on Ray; a training that was cut off goes on from its newest whole checkpoint."""
+    progress(Step("laying out the examples"))
     store, inputs = job.store, job.inputs
     config = section(job.config, TrainConfig)
     source, target = whole_table(store, inputs["source"]), whole_table(store, inputs["target"])
@@ -34,6 +38,8 @@ def train(job: Job, progress: Callable[[str], None]) -> Finished:
     examples = store.read_artifact(inputs["examples"])
     folder = store.local_folder(inputs["examples"])
     initial = inputs.get("initial_state")
+    events = events_folder(store, job.stage, job.key)
+    progress(Step("starting the workers"))
     outcome = train_system(
         TrainingJob(
             examples=[folder / file.path for file in examples.files],
@@ -50,6 +56,7 @@ def train(job: Job, progress: Callable[[str], None]) -> Finished:
             name=f"{job.key[:16]}-{job.epoch}",
             workdir=workdir,
             earlier=job.earlier(),
+            events=events,
         ),
         _teller(config.updates, progress),
     )
@@ -58,31 +65,41 @@ def train(job: Job, progress: Callable[[str], None]) -> Finished:
         "state": _tree(store, outcome.state),
         "curve": _tree(store, outcome.curve),
     }
+    progress(Step(f"curves: tensorboard --logdir {shlex.quote(str(events))}", lasting=True))
     seen = dict(outcome.observations)
-    return Finished(files, seen | {"parts": seen.pop("seconds")})
+    return Finished(files, seen | {"parts": seen.pop("seconds"), "tensorboard": str(events)})
 
 
-def _teller(updates: int, progress: Callable[[str], None]) -> Callable[[Mapping[str, Any]], None]:
-    """A listener that says how far a training is: every sign of life has a speed, some have losses and BLEU."""
+def _teller(updates: int, progress: Callable[[Step], None]) -> Callable[[Mapping[str, Any]], None]:
+    """A listener that says how far a training is: every message has a speed, some have losses and BLEU."""
     losses = {"loss_per_token": "", "dev_loss_per_token": ""}
     translated = ""
 
     def tell(message: Mapping[str, Any]) -> None:
         nonlocal translated
-        if message["event"] == "start" and (message["device"], message["kernels"]) == ("cpu", "plain"):
-            progress("plain kernels; where a C++ compiler is found the compiled ones are about twice as fast")
+        if message["event"] == "work":
+            progress(Step(message["doing"]))
+        if message["event"] == "start":
+            if (message["device"], message["kernels"]) == ("cpu", "plain"):
+                slow = (
+                    "plain kernels; where a C++ compiler is found the compiled ones are about twice as fast"
+                )
+                progress(Step(slow, lasting=True))
+            if message.get("bfloat16") == "rounded":
+                progress(Step(f"bfloat16: {WITHOUT_PRODUCTS}", lasting=True))
+            after = f" after update {message['update']:,}" if message["update"] else ""
+            progress(Step(f"first updates{after}", message["update"], updates))
         if message.get("dev_bleu") is not None:
             translated = f", dev BLEU {message['dev_bleu']:.1f}"
         for name, what in (("loss_per_token", "train"), ("dev_loss_per_token", "dev")):
             if message.get(name) is not None:
                 losses[name] = f", {what} {message[name]:.3f}"
         if message["event"] in ("update", "row"):
-            speed = message["tokens_per_second"]
+            speed, done = message["tokens_per_second"], message["update"]
             shown = "".join(losses.values())
             unit = " nats a token" if shown else ""
-            progress(
-                f"update {message['update']:,} of {updates:,}{shown}{unit}{translated}, {speed:,.0f} target tokens/s"
-            )
+            text = f"update {done:,} of {updates:,}{shown}{unit}{translated}, {speed:,.0f} target tokens/s"
+            progress(Step(text, done, updates))
 
     return tell
 

@@ -16,6 +16,7 @@ from rnnsearch.flows.training_saves import Saves
 from rnnsearch.model.batch import Batch
 from rnnsearch.model.checkpoint import Found, Snapshot, Tensors
 from rnnsearch.model.initialization import initialize
+from rnnsearch.model.kernels.bfloat16 import products_on
 from rnnsearch.model.kernels.choice import kernels_for
 from rnnsearch.model.network import Network
 from rnnsearch.model.step import Trainer, TrainingError
@@ -52,6 +53,7 @@ class _Training:
         self.update = 0
         self.best_value, self.best_update = math.inf, 0  # of what `best_by` names: lower is better
         self.best: Tensors | None = None  # the parameters then; the first worker has them
+        self._say("work", {"doing": "reading the examples"})
         with self.watch.timed("start"):
             self.device = torch.device(job.device)
             self.examples = Examples(job.examples, job.shard_rows)
@@ -66,6 +68,10 @@ class _Training:
         """Make the updates that are missing and write the outputs."""
         placement = {"device": self.device.type, "workers": self.workers.size, "threads": self.job.threads}
         placement |= {"kernels": kernels_for(self.device).name}
+        if self.config.precision == "bfloat16":
+            placement |= {"bfloat16": products_on(self.device)}
+        if self.messenger is not None:
+            self.messenger.draw_from(self.curve.rows)
         self._say("start", {"update": self.update, "updates": self.config.updates, **placement})
         with ahead(self._batches()) as feed:
             while self.update < self.config.updates:

@@ -34,6 +34,7 @@ class TrainingJob:
     workdir: Path  # of this epoch alone: a late writer of an earlier one works elsewhere
     earlier: Sequence[Path] = ()  # folders of earlier epochs: only read
     shard_rows: Sequence[int] | None = None  # rows of each shard, where the artifact knows them
+    events: Path | None = None  # TensorBoard's folder, one for all epochs; None: inside `workdir`
 
     @property
     def checkpoints(self) -> Path:

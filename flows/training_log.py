@@ -2,16 +2,14 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from torch.utils.tensorboard import SummaryWriter
 
 from rnnsearch.flows.training_data import Shared
 from rnnsearch.flows.training_dev import DevLoss
@@ -141,7 +139,8 @@ class Messenger:
     def __init__(self, job: TrainingJob) -> None:
         """Append to what an earlier worker of this epoch has written."""
         self._messages = job.messages.open("a", buffering=1, encoding="utf-8")
-        self._events = EventFileWriter(str(job.workdir / "tensorboard"))
+        self._folder = job.events or job.workdir / "tensorboard"
+        self._events: SummaryWriter | None = None
         self._last = 0.0
 
     def say(self, event: str, message: Mapping[str, Any]) -> None:
@@ -155,20 +154,35 @@ class Messenger:
             self._last = now
             self.say(event, message)
 
+    def draw_from(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Begin TensorBoard's curve with the rows so far, in place of what earlier workers drew.
+
+        So there is one curve however often a training was interrupted, without what a checkpoint took back. An
+        earlier worker that is late writes into a file that has no name any more.
+        """
+        for folder in (
+            self._folder.parent,
+            self._folder,
+        ):  # one by one: a store that vanished is not made anew
+            folder.mkdir(exist_ok=True)
+        for earlier in self._folder.glob("events.out.tfevents.*"):
+            earlier.unlink(missing_ok=True)
+        self._events = SummaryWriter(str(self._folder), flush_secs=10)
+        for row in rows:
+            self.draw(row)
+
     def draw(self, row: Mapping[str, Any]) -> None:
         """Show a row of the curve in TensorBoard."""
-        values = [
-            Summary.Value(tag=name, simple_value=value)
-            for name, value in row.items()
-            if name != "update" and value is not None
-        ]
-        self._events.add_event(
-            Event(step=row["update"], wall_time=time.time(), summary=Summary(value=values))
-        )
+        if self._events is None:
+            return
+        for name, value in row.items():
+            if name != "update" and value is not None:
+                self._events.add_scalar(name, value, row["update"])
 
     def close(self) -> None:
         """Write what is still held back."""
-        self._events.close()
+        if self._events is not None:
+            self._events.close()
         self._messages.close()
 
 

@@ -21,6 +21,7 @@ from rnnsearch.pipeline import (
     overlap,
     selection,
     shortlist,
+    survey,
 )
 from rnnsearch.pipeline.tokenization import tokenize_shard
 from rnnsearch.pipeline.turn import turn_shard
@@ -52,6 +53,7 @@ WORK: Mapping[str, MapWork | FoldWork | RunWork] = {
     "ingest": RunWork(run_stages.ingest, on_cluster=True),
     "holdout-keys": FoldWork(holdout.candidate_keys, holdout.choose_keys),
     "holdout": MapWork(holdout.hold_out),
+    "survey": FoldWork(survey.survey_shard, survey.sum_survey),
     "clean": MapWork(clean.clean_shard),
     "normalize": MapWork(clean.normalize_shard),
     "duplicates": FoldWork(duplicates.pair_hashes, duplicates.find_duplicates),

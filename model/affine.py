@@ -49,7 +49,7 @@ class _Affine(Function):
             kernels.multiply(row.flatten(0, -2), kernels.factor(matrix, precision), flat_RP, add=add)
         ctx.kernels, ctx.precision = kernels, precision
         ctx.save_for_backward(*terms)
-        return flat_RP.view(*rows[0].shape[:-1], -1)
+        return flat_RP.view(*rows[0].shape[:-1], flat_RP.shape[1])
 
     @staticmethod
     @once_differentiable

@@ -27,8 +27,11 @@ class Encoder(nn.Module):
 
     def forward(self, kernels: Kernels, precision: Precision, source_SB: Tensor, mask_SB: Tensor) -> Tensor:
         """Return the annotations, (S, B, H)."""
-        embedding_SBM = embed(kernels, self.E_src, self.b_emb_src, source_SB)
         mask_SB = mask_SB.contiguous()
+        # Selected, not multiplied by 0: a word under padding changes nothing, even if its embedding is infinite.
+        embedding_SBM = torch.where(
+            mask_SB[..., None], embed(kernels, self.E_src, self.b_emb_src, source_SB), 0.0
+        )
         initial_BN = embedding_SBM.new_zeros(source_SB.shape[1], self.enc_f.units)
         forward_SBN = self.enc_f.scan(kernels, precision, embedding_SBM, mask_SB, initial_BN)
         if self.enc_b is None:

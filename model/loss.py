@@ -67,6 +67,8 @@ class _WordLoss(Function):
             back = kernels.factor(output_KL.t(), precision)
             grad_features_RL, grad_bias_K = torch.empty_like(features_RL), torch.zeros_like(bias_K)
             grad_output_KL, add = kernels.gradient_of(output_KL)
+            if not add and not len(words_R):
+                grad_output_KL.zero_()
         for start in range(0, len(words_R), max(1, chunk)):
             rows = slice(start, min(start + chunk, len(words_R)))
             for first in range(start, rows.stop, BLOCK):

@@ -127,17 +127,19 @@ class Network(nn.Module):
         return "float64" if self.E_trg.dtype == torch.float64 else "float32"
 
     def _teach(self, kernels: Kernels, precision: Precision, batch: Batch) -> "_Taught":
-        """Lead the decoder along the target words."""
+        """Run the decoder with teacher forcing."""
         annotations_SBH = self.encoder(kernels, precision, batch.source_SB, batch.source_mask_SB)
         summary_BN = (
             annotations_SBH[-1] if self.alignment is None else annotations_SBH[0, :, self.config.units :]
         )
         initial_BN = torch.tanh(affine(kernels, precision, self.bs, summary_BN, self.Ws))
-        embedding_TBM = embed(kernels, self.E_trg, self.b_emb_trg, batch.target_TB)
+        mask_TB = batch.target_mask_TB.contiguous()
+        embedding_TBM = torch.where(
+            mask_TB[..., None], embed(kernels, self.E_trg, self.b_emb_trg, batch.target_TB), 0.0
+        )
         previous_TBM = torch.cat([torch.zeros_like(embedding_TBM[:1]), embedding_TBM[:-1]])
         late = self.config.decoder_order == "groundhog" and self.config.kind != "luong"
         inputs_TBM = embedding_TBM if late else previous_TBM
-        mask_TB = batch.target_mask_TB.contiguous()
         if isinstance(self.alignment, Alignment):
             keys_SBA = self.alignment.keys(kernels, precision, annotations_SBH)
             searched = search_softly(

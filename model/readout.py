@@ -39,7 +39,7 @@ class Readout(nn.Module):
     ) -> Tensor:
         """Return what the last matrix sees: t, or W_o1 t where W_o is factored."""
         pairs = affine(kernels, precision, self.bo, state, self.Uo, embedding, self.Vo, context, self.Co)
-        maxout = pairs.view(*pairs.shape[:-1], -1, 2).amax(dim=-1)
+        maxout = pairs.view(*pairs.shape[:-1], pairs.shape[-1] // 2, 2).amax(dim=-1)
         return maxout if self.Wo1 is None else affine(kernels, precision, None, maxout, self.Wo1)
 
     @property

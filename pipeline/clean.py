@@ -1,6 +1,6 @@
 """Normalisation of both sides, the same for training, dev, test and for what a user translates.
 
-In this order:
+Damaged text is repaired first, if asked for (repairs.py). Then, in this order:
 
 1. Typographic quotes become straight ones, if asked for (`straight_quotes`).
 2. Control characters, line and paragraph separators (categories Cc, Zl, Zp: tab, a lone carriage return,
@@ -21,7 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rnnsearch.pipeline.config import CleanConfig
+from rnnsearch.pipeline.config import CleanConfig, FilterConfig, LanguagesConfig
+from rnnsearch.pipeline.filters import apply_filters
+from rnnsearch.pipeline.repairs import repaired
 from rnnsearch.pipeline.schemas import PAIRS
 from rnnsearch.pipeline.sieve import Mask, column, sieve
 
@@ -38,7 +40,7 @@ _QUOTES = {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"'}
 
 
 class Cleaned(NamedTuple):
-    """Normalised pairs, and the dropped ones with their reasons, `empty_source` and `empty_target`."""
+    """Normalised pairs, and the dropped ones with their reasons: `empty_source`, `empty_target`, the filters'."""
 
     kept: pa.Table
     dropped: pa.Table
@@ -50,16 +52,18 @@ class Normalized(NamedTuple):
     kept: pa.Table
 
 
-def clean_shard(pairs: pa.Table, config: CleanConfig) -> Cleaned:
-    """Normalise training pairs and drop those with an empty side."""
-    rows = _normalized_rows(pairs, config)
+def clean_shard(
+    pairs: pa.Table, config: CleanConfig, filters: FilterConfig, languages: LanguagesConfig
+) -> Cleaned:
+    """Normalise training pairs, drop those with an empty side, and those to which a filter applies."""
+    rows = normalized_rows(pairs, config)
     empty = {f"empty_{side}": _empty(column(rows, side)) for side in ("source", "target")}
-    return Cleaned(*sieve(rows, empty))
+    return Cleaned(*sieve(rows, {**empty, **apply_filters(rows, filters, languages)}))
 
 
 def normalize_shard(pairs: pa.Table, config: CleanConfig) -> Normalized:
     """Normalise dev or test pairs. No row goes: line n of another system's output stays line n of the test set."""
-    return Normalized(_normalized_rows(pairs, config))
+    return Normalized(normalized_rows(pairs, config))
 
 
 def normalize(text: str, config: CleanConfig) -> str:
@@ -69,6 +73,7 @@ def normalize(text: str, config: CleanConfig) -> str:
 
 def normalized(texts: pa.Array, config: CleanConfig) -> pa.Array:
     """A column of sentences (no nulls), normalised."""
+    texts = repaired(texts, config)
     if not config.normalize:
         return pc.utf8_trim(texts, characters=" ")
     if config.straight_quotes:
@@ -79,7 +84,8 @@ def normalized(texts: pa.Array, config: CleanConfig) -> pa.Array:
     return pc.replace_with_mask(texts, odd, pa.array(changed, pa.string()))
 
 
-def _normalized_rows(pairs: pa.Table, config: CleanConfig) -> pa.Table:
+def normalized_rows(pairs: pa.Table, config: CleanConfig) -> pa.Table:
+    """The same pairs, both sides normalised."""
     source, target = (normalized(column(pairs, side), config) for side in ("source", "target"))
     return pa.Table.from_arrays([pairs["corpus"], pairs["line"], pairs["key"], source, target], schema=PAIRS)
 

@@ -34,7 +34,7 @@ class Section(BaseModel):
     @classmethod
     def _fits(cls, value: object) -> object:
         if isinstance(value, int) and not -_MOST <= value <= _MOST:
-            raise ValueError(f"an integer of at most 64 bits is expected, found {value}")
+            raise ValueError(f"an integer of at most 64 bits is expected, found one of {value.bit_length()}")
         return value
 
 
@@ -218,10 +218,63 @@ class HoldoutConfig(Section):
 
 
 class CleanConfig(Section):
-    """Normalisation of both sides. Order: quotes, control characters, NFC, runs of spaces, empty sides."""
+    """Repair and normalisation of both sides, of all text and of what a user translates.
+
+    Order: the repairs; then quotes, control characters, NFC, runs of spaces, empty sides.
+    """
 
     normalize: bool = True
+    repair_mojibake: bool = False  # UTF-8 that was read as another encoding: `l’Ã©tÃ©`
+    repair_controls: bool = False  # U+0080 … U+009F are meant as in cp1252: U+0092 is an apostrophe
+    unescape: int = Field(default=0, ge=0, le=2)  # how often HTML entities are replaced; 2 for `&amp;quot;`
     straight_quotes: bool = False  # ours: ‘ ’ “ ” become ' and "; the paper normalised nothing
+
+
+class FilterConfig(Section):
+    """Training pairs to drop, each filter by name; all are off, since the paper dropped empty sides only.
+
+    A pair is dropped under the first filter that holds. Words are what stands between spaces in the clean text.
+    """
+
+    min_words: int | None = Field(default=None, gt=0)  # of the shorter side: `too_few_words`
+    max_words: int | None = Field(default=None, gt=0)  # of the longer side: `too_many_words`
+    max_characters: int | None = Field(default=None, gt=0)  # of the longer side: `too_long`
+    max_word_characters: int | None = Field(default=None, gt=0)  # of the longest word: `long_word`
+    max_word_ratio: float | None = Field(default=None, ge=1, le=1_000)  # longer to shorter side: `word_ratio`
+    max_character_ratio: float | None = Field(default=None, ge=1, le=1_000)  # `character_ratio`
+    identical: bool = False  # both sides are the same text, in the normal form
+    min_letters: float | None = Field(
+        default=None, ge=0, le=1
+    )  # share of the characters but spaces: `few_letters`
+    min_script: float | None = Field(default=None, ge=0, le=1)
+    """Share of the letters of each side that are in the script of its language: `wrong_script`."""
+    min_digits: float | None = Field(default=None, ge=0, le=1)
+    """Similarity of the digits but 0 of both sides, from 0 to 1 (all the same): `digits_differ`."""
+    max_repeats: int | None = Field(default=None, gt=0)  # of a phrase of up to 4 words on end: `repeated`
+    html: bool = False  # tags or entities are left
+    mojibake: bool = False  # text in a wrong encoding, where it is not repaired
+    slipped: bool = False  # in a window of lines the sides belong to lines some places off
+    swapped: bool = (
+        False  # the sides have changed places, by the words that the other pairs of the shard have
+    )
+    languages: bool = False  # a side is of the other language, `wrong_language`: needs the extra `langid`
+
+
+class DuplicatesConfig(Section):
+    """Training pairs that repeat an earlier one, and sides that stand in many pairs."""
+
+    action: Literal["drop", "keep"] = "drop"
+    compare: Literal["text", "normal_form"] = "text"  # normal_form: also copies in other case or punctuation
+    max_partners: int | None = Field(default=None, gt=0, le=_ROWS)
+    """Pairs are dropped as `boilerplate_source` or `boilerplate_target` if that side stands beside more different
+    texts than this: headings, `Read more`, a page that was aligned with many."""
+
+
+class LanguagesConfig(Section):
+    """The languages of both sides, as a filter needs them."""
+
+    source: str
+    target: str
 
 
 class LeakageConfig(Section):

@@ -21,7 +21,11 @@ _PIECES = (
 
 
 def as_our_tokens(lines: Sequence[str], clean: CleanConfig, config: TokenizeConfig) -> list[str]:
-    """Running text of the target language, normalised and tokenised as the references are."""
+    """Running text of the target language, normalised and tokenised as the references are.
+
+    Raises EvaluationError for pieces of words (`lo@@ west`), whose marks the tokeniser would part.
+    """
+    _require_words(lines, [])
     texts = normalized(pa.array(lines, pa.string()), clean).to_pylist()
     if config.pretokenized:
         return [separated(text) for text in texts]

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rnnsearch.pipeline.config import LeakageConfig
+from rnnsearch.pipeline.duplicates import REASONS
 from rnnsearch.pipeline.errors import LeakageError
 from rnnsearch.pipeline.normal_form import letters, normal_forms
 from rnnsearch.pipeline.sieve import Mask, column, dropped, first_reason, sieve
@@ -66,20 +67,22 @@ def gather_sentences(partials: Sequence[pa.Table]) -> EvaluationSentences:
 
 
 def gate_shard(pairs: pa.Table, duplicates: pa.Table, sentences: pa.Table, config: LeakageConfig) -> Gated:
-    """Drop the rows in `duplicates` (column `row`), then those that leak.
+    """Drop the rows in `duplicates` (columns `row` and `reason`), then those that leak.
 
-    Reasons: `duplicate`, `leaked_source`, `leaked_target`. With `report` leaks are kept; with `stop` they
+    Reasons: those of `duplicates`, `leaked_source`, `leaked_target`. With `report` leaks are kept; with `stop` they
     raise LeakageError. `leaks` tells them in each case, and no duplicates among them.
     """
-    again = np.zeros(pairs.num_rows, dtype=np.bool_)
-    again[duplicates["row"].to_numpy()] = True
+    again = {reason: np.zeros(pairs.num_rows, dtype=np.bool_) for reason in REASONS}
+    for reason, mask in again.items():
+        mask[duplicates.filter(pc.equal(duplicates["reason"], reason))["row"].to_numpy()] = True
+    stays = ~np.logical_or.reduce([*again.values()])
     leaking = {
-        f"leaked_{side}": _leaks(column(pairs, side), side, sentences, config) & ~again for side in _SIDES
+        f"leaked_{side}": _leaks(column(pairs, side), side, sentences, config) & stays for side in _SIDES
     }
     leaks = dropped(pairs, list(leaking), first_reason(pairs.num_rows, list(leaking.values())))
     if config.action == "stop" and leaks.num_rows:
         raise LeakageError(_complaint(leaks, "training pairs", "dev or test sentences"))
-    reasons = {"duplicate": again, **(leaking if config.action == "drop" else {})}
+    reasons = {**again, **(leaking if config.action == "drop" else {})}
     return Gated(*sieve(pairs, reasons), leaks)
 
 

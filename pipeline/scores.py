@@ -21,6 +21,7 @@ from sacrebleu.metrics.ter import TER
 
 from rnnsearch.pipeline.bleu import COLUMNS, Bleu, EvaluationError, bleu
 from rnnsearch.pipeline.config import EvaluateConfig, SearchConfig, TokenizeConfig
+from rnnsearch.pipeline.normal_form import letters
 from rnnsearch.pipeline.observables import lengths, mean_by_position, rate
 from rnnsearch.pipeline.schemas import UNK
 from rnnsearch.pipeline.sieve import column
@@ -97,10 +98,12 @@ def signature(subset: str, count: int, tokenize: TokenizeConfig, search: Mapping
 
 
 def seen(sentences: pa.Table) -> Json:
-    """How many sentences are empty, and how many stand in the training data, by side and in all."""
+    """How many sentences are empty, repeat an earlier one, and stand in the training data, by side and in all."""
+    pairs = pc.binary_join_element_wise(*(letters(column(sentences, side)) for side in _SIDES), "\n")
     source, reference = (_flags(sentences, f"{side}_in_training") for side in _SIDES)
     return {
         "empty": {f"{side}s": int(pc.sum(pc.equal(sentences[side], "")).as_py() or 0) for side in _SIDES},
+        "repeated": sentences.num_rows - len(pairs.unique()),
         "in_training": {
             "sources": int(source.sum()),
             "references": int(reference.sum()),

@@ -239,6 +239,38 @@ class CorpusFlow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Example:
+    """A pair of a corpus as ingested, or a stretch of lines that begins with it."""
+
+    line: int
+    last: int
+    source: str
+    target: str
+
+    @property
+    def place(self) -> str:
+        """The line, or the range of lines, counted from 0 as everywhere."""
+        return f"{self.line}" if self.line == self.last else f"{self.line}–{self.last}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """So many pairs of a corpus to which a check of the survey applies (see `pipeline/survey.py`)."""
+
+    corpus: str
+    check: str
+    pairs: int
+    of: int  # pairs of the corpus
+    examples: tuple[Example, ...] = ()
+    evidence: str = ""
+
+    @property
+    def share(self) -> float:
+        """The share of the corpus."""
+        return self.pairs / self.of if self.of else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class NearCopy:
     """A training pair a side of which differs from a test sentence in one word."""
 
@@ -429,6 +461,7 @@ class ReportData:
     claims: tuple[Claim, ...] = ()
     departures: tuple[Departure, ...] = ()
     evidence: tuple[Evidence, ...] = ()
+    findings: tuple[Finding, ...] = ()  # of the survey, by corpus and check
     overlap: Overlap | None = None
     warnings: tuple[str, ...] = ()  # what a reader should know before the numbers
     missing: tuple[str, ...] = ()  # what could not be read, in words

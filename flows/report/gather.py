@@ -12,7 +12,7 @@ from rnnsearch.flows.report.scorecard import check_claims
 from rnnsearch.flows.report.sentences import gather_aligned, gather_every, gather_long
 from rnnsearch.flows.report.systems import gather_comparisons, gather_systems
 from rnnsearch.flows.report.view import RunView
-from rnnsearch.flows.report.warnings import gather_overlap, gather_warnings
+from rnnsearch.flows.report.warnings import gather_findings, gather_overlap, gather_warnings
 from rnnsearch.storage.store import Store
 
 
@@ -30,7 +30,7 @@ def gather(store: Store, run_id: str) -> ReportData:
     }
     flows = corpus_flows(view)
     aligned = _best_aligned(systems, sentences)
-    overlap = gather_overlap(view, systems)
+    overlap, findings = gather_overlap(view, systems), gather_findings(view)
     report = ReportData(
         profile=str(view.request.get("profile", "")),
         title=str(view.settings("title") or ""),
@@ -49,8 +49,9 @@ def gather(store: Store, run_id: str) -> ReportData:
         costs=costs(view),
         departures=marked_departures(),
         evidence=evidence(view),
+        findings=findings,
         overlap=overlap,
-        warnings=gather_warnings(view, systems, overlap),
+        warnings=gather_warnings(view, systems, overlap, findings),
     )
     return dataclasses.replace(report, claims=check_claims(report), missing=tuple(view.missing))
 

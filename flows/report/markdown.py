@@ -339,7 +339,19 @@ def _data(report: ReportData) -> list[str]:
         ("set", "pairs", "from"),
         [(d.role, count(d.pairs), ", ".join(markdown_text(c) for c in d.corpora)) for d in report.datasets],
     )
-    return [reasons, sets, *_overlap(report)]
+    return [reasons, sets, *_survey(report), *_overlap(report)]
+
+
+def _survey(report: ReportData) -> list[str]:
+    rows = [
+        (markdown_text(f.corpus), markdown_text(f.check), count(f.pairs), percent(f.share, 2))
+        for f in report.findings
+    ]
+    return (
+        ["### Survey of the text\n", _table(("corpus", "check", "pairs", "share"), rows, left=2)]
+        if rows
+        else []
+    )
 
 
 def _overlap(report: ReportData) -> list[str]:
@@ -348,8 +360,8 @@ def _overlap(report: ReportData) -> list[str]:
         return []
     found = (
         f"Of {count(o.sentences)} test sentences, {count(o.sources)} have a source and {count(o.references)} "
-        f"a reference that stands in training ({percent(o.share)} in all; "
-        f"{count(o.one_word)} of these texts have one word).\n"
+        f"a reference that stands in training ({percent(o.share)} in all; {count(o.one_word)} of these texts have one "
+        "word).\n"
     )
     rows = [
         (markdown_text(system.name), bleu(score.bleu), bleu(fresh.bleu), count(fresh.sentences))

@@ -15,6 +15,19 @@ class SourceError(ValueError):
     """A file cannot be fetched, or is not the one that was asked for."""
 
 
+class DigestError(SourceError):
+    """The bytes of a whole file are not those of its digest."""
+
+    def __init__(self, message: str, found: str) -> None:
+        """Keep the digest that was found."""
+        super().__init__(message)
+        self.found = found
+
+
+class ChangedError(SourceError):
+    """An origin gives another file than the pinned one, and not by an accident of the transfer."""
+
+
 class Seen(NamedTuple):
     """What a file was found to be."""
 
@@ -57,8 +70,5 @@ def require_space(folder: Path, needed: int) -> None:
         )
 
 
-def _other_digest(path: Path, kind: str, found: str, expected: str) -> SourceError:
-    return SourceError(
-        f"the {kind} of {path.name} is {found}, not {expected}: the file was damaged on its way or is "
-        "another one; try again, or ask the publisher before you change the digest"
-    )
+def _other_digest(path: Path, kind: str, found: str, expected: str) -> DigestError:
+    return DigestError(f"the {kind} of {path.name} is {found}, not {expected}", found)

@@ -16,6 +16,8 @@ _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):")  # two letters at 
 
 def _known_origin(url: str) -> str:
     """Return `url` if it is of a kind that we can fetch."""
+    if not url.isprintable():
+        raise ValueError(f"{url!r} holds a character that cannot be printed; write it as %XX")
     scheme = scheme_of(url)
     if scheme == "pypi":
         package_of(url)

@@ -13,11 +13,12 @@ from urllib.parse import unquote, urlsplit
 
 from rnnsearch.flows.sources import file, http, package_index
 from rnnsearch.flows.sources.archive import extract
-from rnnsearch.flows.sources.checks import Seen, SourceError, check, look
+from rnnsearch.flows.sources.checks import ChangedError, DigestError, Seen, SourceError, check, look
 from rnnsearch.flows.sources.config import SourceConfig, package_of, scheme_of
 from rnnsearch.flows.sources.sniff import fault_of
 
 Progress = Callable[[int, int | None], None]
+_TRANSFERS = 3  # of a file whose digest is not the pinned one
 _LOCK_WAIT = 30.0  # seconds; the workers of a killed driver go on for about two
 
 
@@ -55,46 +56,54 @@ def fetch(
 
 
 def _from_any(source: SourceConfig, target: Path, progress: Progress, patience: http.Patience) -> Fetched:
-    faults = []
+    faults, changed = [], False
     for origin in (source.url, *source.mirrors):
         try:
             seen = _from_one(origin, source, target, progress, patience)
         except SourceError as fault:
             faults.append(f"{origin}: {fault}")
+            changed = changed or isinstance(fault, ChangedError)
             continue
         found = Fetched(target, seen.sha256, seen.size, origin)
         _remember(found)
         return found
-    raise SourceError("no origin gives the file\n" + "\n".join(faults))
+    kind = ChangedError if changed else SourceError
+    raise kind("no origin gives the file\n" + "\n".join(faults))
 
 
 def _from_one(
     origin: str, source: SourceConfig, target: Path, progress: Progress, patience: http.Patience
 ) -> Seen:
-    """Fetch and check; after a wrong digest of a continued file, once more from the first byte."""
-    received = _bring(origin, source, target, progress, patience)
-    try:
-        return _checked(source, target, received)
-    except SourceError:
-        target.unlink()
-        if received is None or not received.continued:
+    """Fetch and check. After a wrong digest the file is fetched anew: two transfers that agree were not damaged."""
+    digests: list[str] = []
+    while True:
+        received = _bring(origin, source, target, progress, patience)
+        try:
+            return _checked(source, target, received)
+        except DigestError as fault:
+            target.unlink()
+            if received is None:
+                raise
+            if fault.found in digests:
+                raise ChangedError(f"{fault}; two transfers agree, so the file changed there") from fault
+            digests.append(fault.found)
+            if len(digests) == _TRANSFERS:
+                raise SourceError(
+                    f"{fault}; {_TRANSFERS} transfers differ, so the file is damaged on its way: try again"
+                ) from fault
+        except SourceError:
+            target.unlink()
             raise
-    received = _bring(origin, source, target, progress, patience)
-    try:
-        return _checked(source, target, received)
-    except SourceError:
-        target.unlink()
-        raise
 
 
 def _checked(source: SourceConfig, target: Path, received: http.Received | None) -> Seen:
     """Return what the file is. Without a digest that decides, its first bytes must be plausible."""
     try:
         seen = check(target, source)
-    except SourceError as fault:
+    except DigestError as fault:
         if received is None:
             raise
-        raise SourceError(f"{fault}\n  {received.answer.described(target)}") from fault
+        raise DigestError(f"{fault} ({received.answer.described(target)})", fault.found) from fault
     if received is not None and not source.pinned and (wrong := fault_of(target, received.answer)):
         raise SourceError(
             f"{wrong} ({received.answer.described(target)}); look at the address in a browser, or if these bytes are "

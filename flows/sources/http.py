@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from rnnsearch.flows.sources.checks import SourceError, require_space
+from rnnsearch.flows.sources.checks import ChangedError, SourceError, require_space
 from rnnsearch.flows.sources.logins import login_for, netrc_path
 from rnnsearch.flows.sources.secrets import MissingSecretError, resolved
 from rnnsearch.flows.sources.sniff import Answer
@@ -220,7 +220,7 @@ def _receive(
         remedy = _REMEDIES.get(response.status_code, "look at the address").format(netrc=netrc_path())
         raise SourceError(f"answers {response.status_code} {response.reason_phrase}; {remedy}")
     if wanted.size is not None and total not in (None, wanted.size):
-        raise SourceError(f"has {total:,} bytes, not the declared {wanted.size:,}: the file changed there")
+        raise ChangedError(f"has {total:,} bytes, not the declared {wanted.size:,}: the file changed there")
     total = total if total is not None else wanted.size
     require_space(part.path.parent, (total or 0) - offset)
     if version is None:

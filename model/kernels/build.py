@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from rnnsearch.model.kernels.bfloat16 import cpu_flags
+
 _SOURCE = Path(__file__).with_name("kernels.cpp")
 _FLAGS = (
     "-std=c++20", "-O3", "-march=native", "-mprefer-vector-width=512", "-fno-math-errno", "-fno-trapping-math",
@@ -52,18 +54,9 @@ def _fingerprint() -> str:
         _compiler(),
         torch.__version__,
         platform.machine(),
-        _processor(),
+        cpu_flags(),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-
-
-def _processor() -> str:
-    """What the processor can do, as far as the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
 
 
 def _compiler() -> str:

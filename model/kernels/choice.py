@@ -6,16 +6,13 @@ from functools import cache
 
 import torch
 
+from rnnsearch.model.kernels.bfloat16 import KernelsError
 from rnnsearch.model.kernels.build import BuildError
 from rnnsearch.model.kernels.compiled import CompiledKernels
 from rnnsearch.model.kernels.plain import Kernels
 
 _LOG = logging.getLogger(__name__)
 _VARIABLE = "RNNSEARCH_KERNELS"
-
-
-class KernelsError(ValueError):
-    """The environment asks for kernels that there are not."""
 
 
 def kernels_for(device: torch.device) -> Kernels:

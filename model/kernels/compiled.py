@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from rnnsearch.model.kernels import build
+from rnnsearch.model.kernels.bfloat16 import products_on
 from rnnsearch.model.kernels.plain import Attention, Factor, Kernels, Precision
 
 _SIGNATURES = {  # p: a pointer, i: an integer
@@ -20,7 +21,7 @@ _SIGNATURES = {  # p: a pointer, i: an integer
     "attend_backward": "ppppppp",
     "cross_entropy": "iippppi",
 }
-_PACKED = ("float32", "bfloat16")
+_PACKED = ("float32", "bfloat16", "rounded")
 _WHOLE = ("float32", "float64")
 _TYPES = {
     "pack": _PACKED,
@@ -100,7 +101,8 @@ def _typed(library: ctypes.CDLL, name: str, signature: str) -> Callable[..., Non
 class CompiledKernels(Kernels):
     """C++ with wide vectors, on all threads of torch.
 
-    Products in float64, and in bfloat16 where the processor or torch has none, are plain torch's. Rows must lie
+    Products in float64 are plain torch's; those in bfloat16, where the processor has none, are float32's of rounded
+    operands (`bfloat16.py`). Rows must lie
     one after the other as the callers' buffers do; the columns of what is multiplied may have any stride.
     """
 
@@ -112,9 +114,11 @@ class CompiledKernels(Kernels):
         able = int(library.works())
         if not able & 1:
             raise build.BuildError(
-                "the compiled kernels multiply wrongly here; this torch has other inner parts"
+                "this CPU lacks AVX2, or this torch another micro-kernel than expected: products would be wrong, or "
+                "depend on the rows beside them"
             )
-        self._packs = {"float32", "bfloat16"} if able & 2 else {"float32"}
+        native = able & 2 and products_on(torch.device("cpu")) == "native"
+        self._layouts = {"float32": "float32", "bfloat16": "bfloat16" if native else "rounded"}
         self._functions = {
             (name, suffix): _typed(library, f"{name}_{suffix}", signature)
             for name, signature in _SIGNATURES.items()
@@ -124,26 +128,32 @@ class CompiledKernels(Kernels):
         self._packed_size.restype = ctypes.c_int64
 
     def factor(self, matrix_PQ: Tensor, precision: Precision) -> Factor:
-        """Pack the matrix, in bfloat16 if that is the precision."""
-        if precision not in self._packs or matrix_PQ.dtype != torch.float32:
+        """Pack the matrix, its values rounded if the precision is bfloat16."""
+        if precision not in self._layouts or matrix_PQ.dtype != torch.float32:
             return super().factor(matrix_PQ, precision)
         return self._packed(matrix_PQ.detach().t(), precision)
 
     def _packed(self, matrix_QP: Tensor, precision: Precision) -> Factor:
         depth, columns = matrix_QP.shape
-        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        layout = self._layouts[precision]
+        dtype = torch.bfloat16 if layout == "bfloat16" else torch.float32
         data = torch.empty(self._packed_size(depth, columns), dtype=dtype)
-        self._functions["pack", precision](
+        self._functions["pack", layout](
             depth, columns, matrix_QP.data_ptr(), *matrix_QP.stride(), data.data_ptr()
         )
-        return Factor(columns, depth, data)
+        return Factor(columns, depth, data, rounds=layout == "rounded")
 
     def multiply(self, rows_RQ: Tensor, factor: Factor, out_RP: Tensor, *, add: bool = False) -> None:
-        """As its namesake."""
+        """Write `rows_RQ @ matrix_PQ.T`, or add it to what is there. ValueError where the shapes do not fit."""
         if factor.data.dim() == 2:
             super().multiply(rows_RQ, factor, out_RP, add=add)
             return
-        self._functions["multiply", _NAMES[factor.data.dtype]](
+        if rows_RQ.shape[1] != factor.columns or out_RP.shape != (len(rows_RQ), factor.rows):
+            raise ValueError(
+                f"a product of {tuple(rows_RQ.shape)} and {(factor.columns, factor.rows)} does not fit into "
+                f"{tuple(out_RP.shape)}"
+            )
+        self._functions["multiply", "rounded" if factor.rounds else _NAMES[factor.data.dtype]](
             len(rows_RQ), factor.rows, factor.columns, rows_RQ.data_ptr(), *rows_RQ.stride(),
             factor.data.data_ptr(), out_RP.data_ptr(), out_RP.stride(0), add,
         )  # fmt: skip
@@ -151,8 +161,8 @@ class CompiledKernels(Kernels):
     def outer(
         self, left_RP: Tensor, right_RQ: Tensor, out_PQ: Tensor, precision: Precision, *, add: bool = False
     ) -> None:
-        """As its namesake, with sums in float32."""
-        if precision not in self._packs or left_RP.dtype != torch.float32:
+        """Write `left_RP.T @ right_RQ`, or add it, with sums in float32."""
+        if precision not in self._layouts or left_RP.dtype != torch.float32:
             super().outer(left_RP, right_RQ, out_PQ, precision, add=add)
             return
         self.multiply(left_RP.t(), self._packed(right_RQ, precision), out_PQ, add=add)

@@ -1,7 +1,7 @@
 // The kernels of RNNsearch on processors with wide vectors. Each equals its namesake in plain.py but for rounding.
 //
-// Products go through the micro-kernel that torch exports (oneDNN's brgemm): float32, or bfloat16 with sums in
-// float32. The matrix on the right is packed once and used many times. No sum is split between threads, so the
+// Products go through the micro-kernel that torch exports (oneDNN's brgemm): float32, bfloat16 with sums in float32,
+// or, where the processor has no products of bfloat16, float32 with both operands rounded to bfloat16. The matrix on the right is packed once and used many times. No sum is split between threads, so the
 // number of threads does not change a bit of any result.
 //
 // Shapes as in plain.py: R rows, B sentences, S source positions, N units, A alignment units, H the size of an
@@ -93,6 +93,16 @@ Bits rounded(Lanes x) {  // as above, in the upper half of each lane
   return x == x ? up : Bits{} + 0x7fc00000u;
 }
 
+template <bool ROUND>
+void put_lanes(Lanes x, float* to) {
+  if constexpr (ROUND) {
+    Bits bits = rounded(x);
+    std::memcpy(to, &bits, sizeof bits);
+  } else {
+    std::memcpy(to, &x, sizeof x);
+  }
+}
+
 void transpose(Lanes square[SIDE]) {  // swaps halves of growing size between rows that far apart
   using Order = int32_t __attribute__((vector_size(64)));
 #pragma GCC unroll 4
@@ -128,8 +138,9 @@ void read_square(const float* from, int64_t row_stride, int64_t lane_stride, int
   }
 }
 
-// Copies rows of the left matrix: out has `ld` elements a row, a multiple of SIDE not below `depth`.
-template <class T>
+// Copies rows of the left matrix: out has `ld` elements a row, a multiple of SIDE not below `depth`. With ROUND the
+// values are rounded to bfloat16 and stay float32.
+template <class T, bool ROUND>
 void copy_rows(const float* a, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t depth, T* out,
                int64_t ld) {
   Lanes square[SIDE];
@@ -140,7 +151,7 @@ void copy_rows(const float* a, int64_t row_stride, int64_t column_stride, int64_
     for (int64_t j = 0; j < height; j++) {
       T* to = out + (i + j) * ld + k;
       if constexpr (std::is_same_v<T, float>) {
-        std::memcpy(to, &square[j], sizeof(Lanes));
+        put_lanes<ROUND>(square[j], to);
       } else {
         Bits bits = rounded(square[j]);
         for (int64_t lane = 0; lane < SIDE; lane++) to[lane] = static_cast<uint16_t>(bits[lane] >> 16);
@@ -172,7 +183,7 @@ void call(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldc, bool add, c
 }
 
 // Packs the right matrix, depth x columns: panels of 64 columns, in bfloat16 with the rows 2k and 2k + 1 interleaved.
-template <class T>
+template <class T, bool ROUND = false>
 void pack(int64_t depth, int64_t columns, const float* b, int64_t row_stride, int64_t column_stride, T* out) {
   constexpr bool pairs = !std::is_same_v<T, float>;
   int64_t high = pairs ? even(depth) : depth;
@@ -191,7 +202,7 @@ void pack(int64_t depth, int64_t columns, const float* b, int64_t row_stride, in
             Bits both = rounded(square[i]) >> 16 | rounded(square[i + 1]);
             std::memcpy(to, &both, sizeof both);
           } else {
-            std::memcpy(to, &square[i], sizeof(Lanes));
+            put_lanes<ROUND>(square[i], to);
           }
         }
       };
@@ -208,11 +219,16 @@ void pack(int64_t depth, int64_t columns, const float* b, int64_t row_stride, in
   });
 }
 
-template <class T>
+template <class T, bool ROUND = false>
 void multiply(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t row_stride,
               int64_t column_stride, const T* packed, float* c, int64_t ldc, bool add) {
-  constexpr bool as_is = std::is_same_v<T, float>;
-  int64_t high = as_is ? depth : even(depth);
+  constexpr bool whole = std::is_same_v<T, float>, as_is = whole && !ROUND;
+  if (rows == 0 || columns == 0) return;
+  if (depth == 0) {
+    for (int64_t i = 0; i < rows && !add; i++) std::fill(c + i * ldc, c + i * ldc + columns, 0.0f);
+    return;
+  }
+  int64_t high = whole ? depth : even(depth);
   int64_t blocks = (rows + BLOCK - 1) / BLOCK, threads = at::get_num_threads();
   int64_t groups = std::min(panels(columns), std::max<int64_t>(1, (threads + blocks - 1) / blocks));
   int64_t share = (panels(columns) + groups - 1) / groups;
@@ -231,7 +247,7 @@ void multiply(int64_t rows, int64_t columns, int64_t depth, const float* a, int6
         if (!as_is || column_stride != 1) {
           lda = (d + SIDE - 1) / SIDE * SIDE + 2 * SIDE;  // rows a power of two apart would share their cache lines
           copy.resize(BLOCK * (DEPTH + 3 * SIDE));
-          copy_rows(block, row_stride, column_stride, m, d, copy.data(), lda);
+          copy_rows<T, ROUND>(block, row_stride, column_stride, m, d, copy.data(), lda);
           left = copy.data();
         }
         for (int64_t p = p0; p < p1; p++) {
@@ -240,7 +256,7 @@ void multiply(int64_t rows, int64_t columns, int64_t depth, const float* a, int6
         }
       }
     }
-    at::native::cpublas::brgemm_release(!as_is);  // the matrix tiles of the processor, where it has them
+    at::native::cpublas::brgemm_release(!whole);  // the matrix tiles of the processor, where it has them
   });
 }
 
@@ -471,14 +487,24 @@ void cross_entropy(int64_t rows, int64_t words, T* logits, const T* bias, const 
 
 extern "C" {
 
-int works() {  // what the processor and this torch can do: 1 float32, 2 bfloat16
+// What the processor and this torch can do: 1 float32, 2 bfloat16. A micro-kernel counts if it multiplies rightly and
+// if a row's sums are the same whatever rows are beside it: without AVX2 they are not.
+int works() {
+  constexpr int64_t depth = 500, height = 96;
   int answer = 0;
+  std::vector<float> rows(height * depth), right(depth * PANEL), one(PANEL), all(height * PANEL);
+  for (size_t i = 0; i < rows.size(); i++) rows[i] = 1.0f / static_cast<float>(3 + i % 997);
+  for (size_t i = 0; i < right.size(); i++) right[i] = 1.0f / static_cast<float>(2 + i % 991);
   float c = 0;
   std::vector<float> ones(2 * PANEL, 1.0f);
   std::vector<uint16_t> halves(2 * PANEL, rounded(1.0f));
   try {
     call(1, 1, 2, 2, 1, false, ones.data(), ones.data(), &c);
-    answer |= c == 2.0f ? 1 : 0;
+    const float* last = rows.data() + (height - 1) * depth;
+    call(1, PANEL, depth, depth, PANEL, false, last, right.data(), one.data());
+    call(height, PANEL, depth, depth, PANEL, false, rows.data(), right.data(), all.data());
+    bool same = std::equal(one.begin(), one.end(), all.end() - PANEL);
+    answer |= c == 2.0f && same ? 1 : 0;
     call(1, 1, 2, 2, 1, false, halves.data(), halves.data(), &c);
     answer |= c == 2.0f ? 2 : 0;
   } catch (...) {
@@ -496,6 +522,16 @@ void pack_float32(int64_t depth, int64_t columns, const float* b, int64_t row_st
 void pack_bfloat16(int64_t depth, int64_t columns, const float* b, int64_t row_stride, int64_t column_stride,
                    uint16_t* out) {
   pack(depth, columns, b, row_stride, column_stride, out);
+}
+
+void pack_rounded(int64_t depth, int64_t columns, const float* b, int64_t row_stride, int64_t column_stride,
+                  float* out) {
+  pack<float, true>(depth, columns, b, row_stride, column_stride, out);
+}
+
+void multiply_rounded(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t row_stride,
+                      int64_t column_stride, const float* packed, float* c, int64_t ldc, int add) {
+  multiply<float, true>(rows, columns, depth, a, row_stride, column_stride, packed, c, ldc, add != 0);
 }
 
 void multiply_float32(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t row_stride,

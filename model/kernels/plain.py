@@ -12,6 +12,8 @@ from typing import Literal, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from rnnsearch.model.kernels.bfloat16 import products_on, rounded
+
 Precision = Literal["float64", "float32", "bfloat16"]
 
 
@@ -21,13 +23,14 @@ class Factor(NamedTuple):
     rows: int  # P: what comes out
     columns: int  # Q: what goes in
     data: Tensor  # (Q, P) here; other kernels have a layout of their own
+    rounds: bool = False  # float32 values of bfloat16: the rows are rounded too
 
 
 class Attention:
     """The additive soft search of one batch, step after step (App. A.1.2)."""
 
     def __init__(self, keys_BSA: Tensor, annotations_BSH: Tensor, mask_BS: Tensor, va_A: Tensor) -> None:
-        """Nothing is read where `mask_BS` is false, be it not a number."""
+        """Masked positions are ignored, even if NaN."""
         self._keys_BSA, self._mask_BS, self._va_A = keys_BSA, mask_BS, va_A
         self._annotations_BSH = torch.where(mask_BS[..., None], annotations_BSH, 0.0)
         self._tanh_BSA = torch.empty_like(keys_BSA, memory_format=torch.contiguous_format)
@@ -85,13 +88,18 @@ class Kernels:
 
     def factor(self, matrix_PQ: Tensor, precision: Precision) -> Factor:
         """Make `matrix_PQ` ready for `multiply`; with bfloat16 it is rounded to that, once."""
+        rows, columns = matrix_PQ.shape
         data_QP = matrix_PQ.detach().t()
-        if precision == "bfloat16":
-            data_QP = data_QP.bfloat16()
-        return Factor(matrix_PQ.shape[0], matrix_PQ.shape[1], data_QP)
+        if precision != "bfloat16":
+            return Factor(rows, columns, data_QP)
+        if products_on(matrix_PQ.device) == "native":
+            return Factor(rows, columns, data_QP.bfloat16())
+        return Factor(rows, columns, rounded(data_QP), rounds=True)
 
     def multiply(self, rows_RQ: Tensor, factor: Factor, out_RP: Tensor, *, add: bool = False) -> None:
         """Write `rows_RQ @ matrix_PQ.T`, or add it to what is there."""
+        if factor.rounds:
+            rows_RQ = rounded(rows_RQ)
         if factor.data.dtype != rows_RQ.dtype:
             product_RP = rows_RQ.to(factor.data.dtype) @ factor.data
             out_RP.copy_(out_RP + product_RP if add else product_RP)
@@ -104,7 +112,10 @@ class Kernels:
         self, left_RP: Tensor, right_RQ: Tensor, out_PQ: Tensor, precision: Precision, *, add: bool = False
     ) -> None:
         """Write `left_RP.T @ right_RQ`, the gradient of a matrix over all rows at once, or add it."""
-        if precision == "bfloat16":
+        native = precision == "bfloat16" and products_on(left_RP.device) == "native"
+        if precision == "bfloat16" and not native:
+            left_RP, right_RQ = rounded(left_RP), rounded(right_RQ)
+        if native:
             product_PQ = left_RP.bfloat16().t() @ right_RQ.bfloat16()
             out_PQ.copy_(out_PQ + product_PQ if add else product_PQ)
         elif add:

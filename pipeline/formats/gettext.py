@@ -84,7 +84,7 @@ def _refuse_unterminated(place: Place, data: bytes) -> None:
 def _forms(header: str) -> Forms:
     rule = _PLURAL_RULE.search(header)
     try:
-        return gettext.c2py(rule[1].strip() if rule else "n != 1")  # type: ignore[attr-defined,no-any-return]
+        return gettext.c2py(rule[1].strip() if rule else "n != 1")
     except ValueError:  # a header that nobody filled in: "plural=EXPRESSION"
         return lambda count: 0 if count == 1 else _LAST
 

@@ -80,17 +80,18 @@ def _decoded(lines: Sequence[bytes | None], place: Place, first: int) -> pa.Arra
 
 
 def _kept(columns: list[pa.Array], first: int) -> Sides:
+    rows = len(columns[0])
     if not any(column.null_count for column in columns):
-        return Sides(*columns, *([None] if len(columns) == 2 else []), range(first, first + len(columns[0])))
-    table = pa.Table.from_arrays(columns, [str(position) for position in range(len(columns))])
-    whole = [all(column[row].is_valid for column in columns) for row in range(table.num_rows)]
-    kept = table.filter(pa.array(whole))
-    return Sides(
-        *(kept[position].combine_chunks() for position in range(len(columns))),
-        *([None] if len(columns) == 2 else []),
-        lines=[first + row for row, good in enumerate(whole) if good],
-        dropped=[Dropped(first + row, TOO_LONG) for row, good in enumerate(whole) if not good],
-    )
+        return _sides(columns, range(first, first + rows), ())
+    whole = [all(column[row].is_valid for column in columns) for row in range(rows)]
+    kept = [column.filter(pa.array(whole)) for column in columns]
+    lines = [first + row for row, good in enumerate(whole) if good]
+    return _sides(kept, lines, [Dropped(first + row, TOO_LONG) for row, good in enumerate(whole) if not good])
+
+
+def _sides(columns: list[pa.Array], lines: Sequence[int], dropped: Sequence[Dropped]) -> Sides:
+    source, target, *key = columns
+    return Sides(source, target, key[0] if key else None, lines, dropped)
 
 
 def _label(place: Place) -> str:

@@ -62,7 +62,7 @@ def gathered(units: Iterable[Unit], rows: int, longest: int) -> Iterator[Sides]:
 def as_sides(pairs: Sequence[Pair], lines: Sequence[int] | None, dropped: Sequence[Dropped]) -> Sides:
     """These pairs as columns."""
     columns = [pa.array([pair[side] for pair in pairs], pa.string()) for side in range(3)]
-    return Sides(*columns, lines, dropped)
+    return Sides(columns[0], columns[1], columns[2], lines, dropped)
 
 
 def too_long(pair: Pair, longest: int) -> str | None:

@@ -94,10 +94,10 @@ def _is_tar(head: bytes) -> bool:
     block = head[: tarfile.BLOCKSIZE]
     if len(block) < tarfile.BLOCKSIZE:
         return False
+    if not any(block):
+        return not any(head)
     try:
         tarfile.TarInfo.frombuf(block, tarfile.ENCODING, "surrogateescape")
-    except tarfile.EOFHeaderError:
-        return not any(head)
     except tarfile.HeaderError:
         return False
     return True

@@ -27,7 +27,7 @@ def _units(place: Place, config: TableFormat, longest: int) -> Iterator[Unit]:
         lines = bounded_lines(stream, longest * _MOST_COLUMNS)
         table = _tsv(lines, place) if config.format == "tsv" else _csv(lines, place)
         header = any(isinstance(column, str) for column in wanted)
-        columns = _columns(next(table, None) or (), wanted, place) if header else [_number(c) for c in wanted]
+        columns = _columns(_header(table), wanted, place) if header else [_number(c) for c in wanted]
         for row in table:
             if row is None:
                 yield TOO_LONG
@@ -67,6 +67,12 @@ def _text(line: bytes, number: int, place: Place) -> str:
         raise FormatError(
             f"{place}: line {number:,} is not UTF-8 at byte {bad.start}: {bad.reason}; convert the file first"
         ) from bad
+
+
+def _header(table: Iterator[Sequence[str] | None]) -> Sequence[str]:
+    for row in table:
+        return row or ()
+    return ()
 
 
 def _columns(header: Sequence[str], wanted: Sequence[str | int], place: Place) -> list[int]:

@@ -7,16 +7,20 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # `--import-mode=importlib` leaves it out
+
+from corpus_server import Site, handler
 
 from rnnsearch.flows.console import RunConsole
 from rnnsearch.flows.dag import build
@@ -119,6 +123,31 @@ def own_profile(tmp_path: Path) -> Path:
     for path in PROFILES.glob("smoke*"):
         shutil.copy(path, folder)
     return folder / "smoke.toml"
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Site]]:
+    """Start servers on loopback; proxies of the machine must not stand between."""
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", os.devnull)
+    servers: list[tuple[ThreadingHTTPServer, threading.Thread]] = []
+
+    def start(**behaviour: object) -> Site:
+        site = Site(**behaviour)  # type: ignore[arg-type]
+        server = ThreadingHTTPServer(("127.0.0.1", 0), handler(site))
+        server.daemon_threads = True
+        site.address = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        servers.append((server, thread))
+        return site
+
+    yield start
+    for server, thread in servers:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,8 @@ from rnnsearch.flows.report.data import (
     Dropped,
     Estimate,
     Evidence,
+    Example,
+    Finding,
     FlowStep,
     Input,
     Lengths,
@@ -290,6 +292,16 @@ def a_report() -> ReportData:
         run="run-000007",
         state="finished",
         warnings=(f"12 of the test sentences {HOSTILE}.",),
+        findings=(
+            Finding(
+                corpus="bible-web",
+                check="slipped",
+                pairs=60,
+                of=31_102,
+                evidence="select",
+                examples=(Example(line=40, last=99, source=HOSTILE, target=HOSTILE),),
+            ),
+        ),
         overlap=Overlap(
             sentences=1000,
             sources=12,

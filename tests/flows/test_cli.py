@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "init": "profile text languages title json",
-    "run": "profile set store json",
+    "data": "stage run rows store json",
+    "run": "profile set store until json",
     "plan": "stage profile set store json",
+    "fetch": "source again profile set store json",
+    "lock": "update profile set store json",
     "runs": "run store tag untag json",
-    "lineage": "what store down row json",
+    "lineage": "what store run down row used-by json",
     "diff": "first second store sentences json",
     "translate": "file store run system model search nbest scores attention replace-unknown serve port json",
     "export": "folder store run system as of json",
@@ -175,6 +178,36 @@ def test_the_command_line_itself_imports_nothing_heavy() -> None:
     assert done.stdout.split() == []
 
 
+def test_runs_are_listed_with_their_bleu_updates_and_duration(
+    rnnsearch: "Command", completions: Path
+) -> None:
+    listed = rnnsearch("runs", "--store", completions / "store").stdout.splitlines()
+    assert listed[0].split() == [
+        "run",
+        "profile",
+        "state",
+        "stages",
+        "cached",
+        "took",
+        "BLEU",
+        "updates",
+        "tags",
+    ]
+    (found,) = json.loads(rnnsearch("runs", "--store", completions / "store", "--json").stdout)
+    assert found["updates"] == 100
+    assert 0 < found["bleu"] < 100
+    assert listed[1].split()[-2:] == [f"{found['bleu']:.2f}", "100"]
+
+
+def test_what_lists_and_plans_imports_nothing_that_trains() -> None:
+    modules = (
+        "import rnnsearch.flows.command_inspect, rnnsearch.flows.command_plan, rnnsearch.flows.completion"
+    )
+    code = f"import sys; {modules}; print(*[name for name in ('torch', 'prefect', 'ray') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 def test_an_unknown_command_or_option_is_refused_with_exit_code_2_on_standard_error(
     rnnsearch: "Command",
 ) -> None:
@@ -201,7 +234,8 @@ def test_the_store_is_where_the_environment_says_unless_an_option_says_otherwise
     assert f"store {tmp_path / 'two'}" in by_option.stdout
     by_default = rnnsearch("plan", "-p", "smoke", "download/lines-en", cwd=tmp_path)
     assert by_default.returncode == 0
-    assert (tmp_path / ".rnnsearch").is_dir()
+    assert ", store .rnnsearch\n" in by_default.stdout
+    assert list(tmp_path.iterdir()) == [], "a plan makes no store"
 
 
 def test_a_reader_that_goes_away_ends_the_program_quietly(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from rnnsearch.flows import command_doctor
 from rnnsearch.flows.command_doctor import Finding, examine
+from rnnsearch.model.kernels import bfloat16
 from rnnsearch.storage.store import Store
 
 if TYPE_CHECKING:
@@ -64,6 +65,24 @@ def test_a_machine_without_a_compiler_is_noted(tmp_path: Path, monkeypatch: pyte
     seen = found(tmp_path / "store")["kernels"]
     assert seen.verdict == "note"
     assert "install g++ or set CXX to one" in seen.found
+
+
+@pytest.mark.parametrize(
+    ("how", "verdict", "said"),
+    [
+        ("native", "good", "the CPU multiplies it"),
+        ("rounded", "good", "float32 ones of rounded operands"),
+        ("fast", "bad", "native or rounded"),
+    ],
+)
+def test_how_bfloat16_is_multiplied_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, verdict: str, said: str
+) -> None:
+    monkeypatch.setenv(bfloat16.VARIABLE, how)
+    bfloat16._on_cpu.cache_clear()
+    seen = found(tmp_path / "store")["bfloat16"]
+    bfloat16._on_cpu.cache_clear()
+    assert (seen.verdict, said in seen.found) == (verdict, True)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/api", "nonsense", "http://[/api"])

@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from rnnsearch.flows import console as module
-from rnnsearch.flows.console import RunConsole, quiet
+from rnnsearch.flows.console import RunConsole, clock, quiet
+from rnnsearch.flows.steps import Step
+from rnnsearch.flows.verbosity import Verbosity
 
 SHOWN = """
 import threading, time
@@ -48,7 +51,9 @@ with console.watching():
 NOISY = """
 import os, subprocess, sys
 from pathlib import Path
-from rnnsearch.flows.console import RunConsole, quiet
+from rnnsearch.flows.console import RunConsole, clock, quiet
+from rnnsearch.flows.steps import Step
+from rnnsearch.flows.verbosity import Verbosity
 with quiet(Path({log!r})) as stream:
     console = RunConsole(stream)
     with console.watching():
@@ -120,15 +125,132 @@ def test_text_in_brackets_is_no_markup() -> None:
     assert "[bold]" in stream.getvalue()
 
 
-def test_progress_is_a_line_only_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+class Time:
+    """A clock that goes when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def time_(monkeypatch: pytest.MonkeyPatch) -> Time:
+    return Time(monkeypatch)
+
+
+def test_progress_is_a_line_only_after_a_while(time_: Time) -> None:
     stream = io.StringIO()
     console = RunConsole(stream)
     console.begin("train/rnnsearch")
     console.progress("train/rnnsearch", "update 1 of 40")
     assert len(_lines(stream)) == 1
-    monkeypatch.setattr(module, "_LINE_SECONDS", 0.0)
+    time_.now += 30
     console.progress("train/rnnsearch", "update 2 of 40")
-    assert _lines(stream)[1] == "  train/rnnsearch                  update 2 of 40"
+    assert _lines(stream)[1] == "  train/rnnsearch                  0:30: update 2 of 40"
+    console.progress("train/rnnsearch", "update 3 of 40")
+    assert len(_lines(stream)) == 2
+
+
+def test_a_stage_that_tells_nothing_is_told_of_every_half_minute_with_the_time_left_of_the_run(
+    time_: Time,
+) -> None:
+    stream = io.StringIO()
+    console = RunConsole(stream)
+    console.expect(["gate", "models", "train"], {"models": 100.0, "train": 50.0})
+    console.end("gate", "Cached")
+    console.begin("models")
+    console.tick()
+    assert len(_lines(stream)) == 2
+    time_.now += 30
+    console.tick()
+    console.tick()
+    assert _lines(stream)[2:] == [
+        "  models                           0:30: starting",
+        "  1 of 3 stages, 0:30, about 2:00 left",
+    ]
+
+
+def test_the_time_left_of_a_stage_is_by_its_own_pace_since_it_resumed(time_: Time) -> None:
+    stream = io.StringIO()
+    console = RunConsole(stream)
+    console.expect(["train", "evaluate"], {"train": 9_999.0})
+    console.begin("train")
+    console.progress("train", Step("starting the workers"))
+    time_.now += 10
+    console.progress("train", Step("first updates", 500, 1_000))
+    time_.now += 20
+    console.progress("train", Step("update 600 of 1,000", 600, 1_000))
+    console.tick()
+    assert _lines(stream)[1:] == ["  train                            0:30, 1:20 left: update 600 of 1,000"]
+    time_.now += 30
+    console.tick()
+    assert _lines(stream)[-1] == "  0 of 2 stages, 1:00, at least 3:20 left", "evaluate is not known"
+
+
+def test_the_log_has_every_line_that_a_person_sees_and_the_progress_besides(time_: Time) -> None:
+    stream, log = io.StringIO(), io.StringIO()
+    console = RunConsole(stream, log)
+    console.say("Smoke")
+    console.begin("train", "not computed yet")
+    console.progress("train", Step("curves: tensorboard --logdir x", lasting=True))
+    time_.now += 30
+    console.tick()
+    console.end("train", "Computed")
+    assert [line.partition(" ")[2] for line in _lines(log)] == _lines(stream)
+    assert "curves: tensorboard --logdir x" in stream.getvalue()
+
+
+def test_quiet_leaves_failures_and_verbose_adds_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {}
+    for level in Verbosity:
+        monkeypatch.setattr(module, "verbosity", lambda level=level: level)
+        stream = io.StringIO()
+        console = RunConsole(stream)
+        console.say("Smoke")
+        console.begin("gate")
+        console.progress("gate", Step("shard 1 of 2", 1, 2))
+        console.end("gate", "Failed")
+        console.say("gate failed: why", important=True)
+        said[level] = _lines(stream)
+    assert said[Verbosity.QUIET] == ["! gate                             Failed", "gate failed: why"]
+    assert len(said[Verbosity.NORMAL]) == 4
+    assert "shard 1 of 2" in said[Verbosity.VERBOSE][2]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0, "0:00"), (59.6, "1:00"), (754, "12:34"), (3_725, "1:02:05")]
+)
+def test_times_are_shown_as_on_a_clock(seconds: float, shown: str) -> None:
+    assert clock(seconds) == shown
+
+
+def test_at_80_columns_both_bars_are_whole_and_no_line_is_cut(time_: Time) -> None:
+    console = RunConsole(io.StringIO())
+    console.expect([f"stage{number}" for number in range(33)], {"stage32": 3_000.0})
+    for number in range(26):
+        console.end(f"stage{number}", "Computed")
+    console.begin("train/rnnsearch")
+    console.progress("train/rnnsearch", Step("first updates", 0, 1_400))
+    time_.now += 65
+    console.progress(
+        "train/rnnsearch",
+        Step(
+            "update 870 of 1,400, train 3.100, dev 3.400 nats a token, dev BLEU 12.3, 340 target tokens/s",
+            870,
+            1_400,
+        ),
+    )
+    narrow = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    narrow.print(console)
+    shown = narrow.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert all(len(line) <= 80 for line in shown)
+    assert "26 of 33 stages, 1:05, at least 50:00 left" in shown[0]
+    assert shown[1].startswith("› train/rnnsearch")
+    assert "62%, 1:05, 0:40 left" in shown[2]
+    text = " ".join(line.strip() for line in shown[3:])
+    assert (
+        "update 870 of 1,400, train 3.100, dev 3.400 nats a token, dev BLEU 12.3, 340 target tokens/s" in text
+    )
 
 
 def test_events_from_many_threads_lose_no_line() -> None:
@@ -150,7 +272,7 @@ def test_events_from_many_threads_lose_no_line() -> None:
 
 def test_on_a_terminal_a_stage_at_work_is_shown_live_and_its_end_stays() -> None:
     shown = _on_a_terminal(SHOWN)
-    assert "›  tokenize/train" in shown
+    assert "› tokenize/train" in shown
     assert "shard 1 of 5" in shown
     assert "started" not in shown
     lines = [

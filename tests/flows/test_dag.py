@@ -80,6 +80,8 @@ def test_only_results_and_what_a_person_asks_about_are_taken_by_nobody() -> None
         "holdout.dropped",
         "clean.dropped",
         "gate-dev.dropped",
+        "survey.survey",
+        "ingest.dropped",
         "gate.dropped",
         "gate.leaks",
         "threshold.summary",
@@ -179,8 +181,7 @@ def test_every_package_of_others_that_a_stages_code_uses_is_declared_or_decides_
         module, _, symbol = part.partition(":")
         if module != "file":
             used.update(_distributions(module, symbol))
-    # They check settings, and draw curves beside the artifacts.
-    harmless = {"pydantic", "langcodes", "tensorboard"}
+    harmless = {"pydantic", "langcodes"}  # they check settings
     if stage.kind in ("translate", "align", "sweep"):
         harmless.add("safetensors")  # it only reads
     assert used - set(stage.libraries) <= harmless
@@ -280,7 +281,9 @@ def test_without_selection_training_takes_all_tokenised_pairs() -> None:
         ("ingest.rows_per_shard=100", {"ingest/lines", "ingest/other"}),
         ("encode.seed=3", {"encode/20", "order/20"}),
         ("holdout.seed=3", {"holdout-keys", "holdout"}),
-        ("clean.straight_quotes=true", {"clean/train", "normalize/dev", "normalize/test"}),
+        ("clean.straight_quotes=true", {"clean/train", "normalize/dev", "normalize/test", "survey"}),
+        ("filter.min_words=2", {"clean/train", "survey"}),
+        ("duplicates.max_partners=5", {"duplicates"}),
         ("sources.lines-en.url=https://example.org/smoke.en", {"download/lines-en"}),
     ],
 )
@@ -304,6 +307,8 @@ def test_every_setting_of_a_section_that_decides_bytes_stands_in_some_recipe() -
         "ingest",
         "holdout",
         "clean",
+        "filter",
+        "duplicates",
         "leakage",
         "tokenize",
         "select",

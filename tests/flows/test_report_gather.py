@@ -66,7 +66,23 @@ def test_pairs_that_leave_are_counted_down_step_by_step_with_their_reasons(repor
     ]
 
 
-def test_what_of_the_test_set_stands_in_training_is_the_first_warning(report: ReportData) -> None:
+def test_slipped_lines_of_the_corpus_of_the_test_set_are_the_first_warning(report: ReportData) -> None:
+    assert [(f.corpus, f.check, f.pairs, f.of) for f in report.findings] == [
+        ("river", "entities", 3, 200),
+        ("river", "slipped", 50, 200),
+        ("river", "too_long", 1, 200),
+    ]
+    assert report.warnings[0].startswith(
+        "the sides of corpus river, which gives dev or test, seem to have slipped"
+    )
+    assert "in 50 lines (20–69, counted from 0)" in report.warnings[0]
+    assert report.warnings[3].startswith(
+        "1.5% of the pairs of corpus river hold HTML entities: clean.unescape"
+    )
+    assert len(report.warnings) == 4
+
+
+def test_what_of_the_test_set_stands_in_training_is_a_warning(report: ReportData) -> None:
     found = report.overlap
     assert found is not None
     assert (found.sentences, found.sources, found.references, found.either, found.one_word) == (
@@ -78,11 +94,10 @@ def test_what_of_the_test_set_stands_in_training_is_the_first_warning(report: Re
     )
     assert (found.near_sources, found.near_references) == (1, 0)
     assert (found.near[0].corpus, found.near[0].line, found.near[0].pairs) == ("river", 118, 1)
-    assert report.warnings[0].startswith(
+    assert report.warnings[1].startswith(
         "1.7% of the test set stands in the training data: 1 sources and 1 references"
     )
-    assert "1 test sources and 0 references differ from a training sentence in one word" in report.warnings[1]
-    assert len(report.warnings) == 2
+    assert "1 test sources and 0 references differ from a training sentence in one word" in report.warnings[2]
     for system in report.systems:
         score = system.score("not-in-training")
         assert score is not None

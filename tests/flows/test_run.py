@@ -57,7 +57,7 @@ def test_a_run_ends_in_a_report_and_says_what_it_did_without_noise(smoke: "Smoke
     assert NOISE.search(smoke.done.stderr.replace("starting Prefect", "")) is None, smoke.done.stderr
     assert "Flow run" in _log(smoke.done).read_text(errors="replace")
     assert "+ evaluate/rnnsearch" in smoke.done.stderr
-    assert re.search(r"^run \S+: 35 stages computed, 0 cached, in ", smoke.done.stderr, re.MULTILINE)
+    assert re.search(r"^run \S+: 39 stages computed, 0 cached, in ", smoke.done.stderr, re.MULTILINE)
 
 
 def test_a_second_run_finds_every_stage_cached_and_shows_it_on_a_terminal_without_noise(
@@ -83,11 +83,11 @@ def test_a_second_run_finds_every_stage_cached_and_shows_it_on_a_terminal_withou
     assert process.returncode == 0, text
     run = store.runs.list()[-1]
     assert run.state == "finished"
-    assert len(run.uses) == 35
+    assert len(run.uses) == 39
     assert [use.stage for use in run.uses if not use.hit] == []
     assert {stage: store.ledger.history(stage) for stage in store.ledger.stages()} == before
-    assert "0 stages computed, 35 cached" in text
-    assert len(re.findall(r"= \S+ +Cached", text)) == 35
+    assert "0 stages computed, 39 cached" in text
+    assert len(re.findall(r"= \S+ +Cached", text)) == 39
     assert NOISE.search(text.replace("starting Prefect", "")) is None, text
 
 
@@ -101,9 +101,9 @@ def test_a_stage_that_fails_is_named_with_what_waits_for_it_and_the_exit_code_is
     assert done.stdout == ""
     assert "\n! holdout-keys " in done.stderr
     said = done.stderr[done.stderr.index("run ") :]
-    assert "holdout-keys failed: TextError: holdout wants 20,040 keys (20,000 dev, 40 test)" in said
-    assert "not run, since they wait for it: holdout, clean/train, " in said
-    assert said.endswith("run the same command again to go on from here\n")
+    assert "holdout-keys failed: TextError: holdout wants 20,040 keys or texts (20,000 dev, 40 test)" in said
+    assert "not run, since they depend on it: holdout, clean/train, " in said
+    assert said.endswith("run the same command again to resume\n")
     assert "Traceback" not in done.stderr
     assert "Traceback" in _log(done).read_text(errors="replace")
     (run,) = _json(rnnsearch("runs", "--store", store, "--json"))
@@ -137,7 +137,7 @@ def test_plan_after_a_run_is_all_hits_for_people_and_for_programs(
     planned = _json(rnnsearch("plan", "-p", "smoke", "--store", smoke.store, "--json"))
     assert [each["stage"] for each in planned if not each["hit"]] == []
     shown = rnnsearch("plan", "-p", "smoke", "--store", smoke.store).stdout
-    assert shown.endswith("35 cached, 0 to compute\n")
+    assert shown.endswith("39 cached, 0 to compute\n")
     changed = rnnsearch("plan", "train/rnnsearch", "-p", "smoke", "--store", smoke.store, "--set",
                         "systems.rnnsearch.train.seed=5")  # fmt: skip
     assert "train.seed 0 → 5" in changed.stdout
@@ -146,9 +146,9 @@ def test_plan_after_a_run_is_all_hits_for_people_and_for_programs(
 def test_runs_lists_runs_shows_one_stage_by_stage_and_keeps_tags(rnnsearch: "Command", store: Path) -> None:
     (first, *_) = _json(rnnsearch("runs", "--store", store, "--json"))
     assert (first["state"], first["request"]["profile"]) == ("finished", "smoke")
-    assert len(first["stages"]) == 35
+    assert len(first["stages"]) == 39
     listed = rnnsearch("runs", "--store", store).stdout
-    assert re.search(rf"^{first['run']} +smoke +finished +35 +0 ", listed, re.MULTILINE)
+    assert re.search(rf"^{first['run']} +smoke +finished +39 +0 ", listed, re.MULTILINE)
     one = rnnsearch("runs", first["run"], "--store", store).stdout
     assert re.search(r"^tokenize/train +computed .* 5 of 5 ", one, re.MULTILINE)
     assert _json(rnnsearch("runs", first["run"], "--store", store, "--tag", "paper", "--json"))["tags"] == [
@@ -156,6 +156,21 @@ def test_runs_lists_runs_shows_one_stage_by_stage_and_keeps_tags(rnnsearch: "Com
     ]
     assert _json(rnnsearch("runs", "paper", "--store", store, "--json"))["run"] == first["run"]
     assert _json(rnnsearch("runs", "paper", "--store", store, "--untag", "paper", "--json"))["tags"] == []
+
+
+def test_a_run_up_to_a_stage_stops_there_and_is_not_the_last_run_of_the_profile(
+    rnnsearch: "Command", store: Path
+) -> None:
+    done = rnnsearch("run", "--profile", "smoke", "--store", store, "--until", "gate")
+    assert done.returncode == 0, done.stderr
+    assert "0 stages computed, " in done.stderr
+    last = Store.open(store).runs.list()[-1]
+    assert last.request["until"] == "gate"
+    assert last.request["stages"][-1] == "gate"
+    assert not any(use.stage.startswith(("train/", "tokenize/")) for use in last.uses)
+    assert rnnsearch("translate", "--store", store, given="a cat\n").returncode == 0
+    wrong = rnnsearch("run", "--profile", "smoke", "--store", store, "--until", "gates")
+    assert (wrong.returncode, "no stage 'gates'" in wrong.stderr) == (2, True)
 
 
 def test_lineage_goes_from_a_score_to_the_downloads_and_from_a_digest_to_its_maker(

@@ -438,3 +438,22 @@ def test_a_preset_of_the_search_stands_for_its_settings_and_single_keys_change_t
     assert (released.keep_unfinished, released.retry_unknown, released.retry_beam) == (False, True, 500)
     assert load_settings("wmt14", ["search.beam=4"]).search == GROUNDHOG.model_copy(update={"beam": 4})
     assert load_settings("wmt14", ["search.preset=plain"]).search == SearchConfig()
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "sources.lines-en.url='https://me:hunter2@host/file'",
+        "sources.lines-en='https://me:hunter2@host/file'",  # a string where a section belongs
+        "sources.lines-en.mirrors='https://me:hunter2@host/file'",
+        "sources.lines-en.size='https://host/file?token=hunter2'",
+        "sources.lines-en.url='ftp://me:hunter2@host/file'",
+        "sources.lines-en.url='https://host/file?x=1&X-Amz-Signature=hunter2'",
+        "sources.lines-en.url:https://me:hunter2@host/file",
+        "title=['https://me:hunter2@host/file?sig=hunter2']",
+    ],
+)
+def test_no_refusal_repeats_a_secret_of_an_address(override: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings("smoke", [override])
+    assert "hunter2" not in str(caught.value)

@@ -20,11 +20,13 @@ import pyarrow.compute as pc
 import pytest
 import ray
 import torch
+from corpus_server import Site
 
 import rnnsearch
 from rnnsearch.flows import shards
 from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.recipe import recipe_of
+from rnnsearch.flows.settings import PROFILES
 from rnnsearch.flows.shapes import Ref
 from rnnsearch.flows.stage import StageError, as_task, run_stage
 from rnnsearch.model.checkpoint import write_model
@@ -341,6 +343,7 @@ def test_one_line_changed_in_place_recomputes_one_shard_of_each_map_and_one_part
     counts = {stage: second.shards(stage) for stage in second.computed if second.uses[stage].shards_total}
     print(f"computed again: {counts}")
     assert counts == {
+        "survey": (1, 5),
         "holdout-keys": (1, 5),
         "holdout": (1, 5),
         "clean/train": (1, 5),
@@ -560,6 +563,38 @@ def test_a_stage_whose_function_refuses_its_text_raises_that_error_and_leaves_no
     assert store.leases.held() == []
     ran = lab.run(store, until="holdout")
     assert ran.computed == {"holdout-keys", "holdout"}
+
+
+def test_an_unpinned_download_whose_ingest_failed_is_asked_for_again(
+    lab: "Lab", serve: Callable[..., Site], tmp_path: Path
+) -> None:
+    whole = (PROFILES / "smoke.en").read_bytes()
+    site = serve(body=b"maintenance, come back later\n")
+    store = Store.open(tmp_path / "store")
+    there = f"sources.lines-en.url='{site.url('smoke.en')}'"
+    with pytest.raises(TextError, match="unequal numbers of lines"):
+        lab.run(store, there, until="ingest/lines")
+    site.body = whole
+    ran = lab.run(store, there, until="ingest/lines")
+    assert len(site.seen) == 2
+    assert ran.uses["download/lines-en"].reason == "what it gave could not be read; it is asked for again"
+    assert ran.computed == {"download/lines-en", "ingest/lines"}
+    assert lab.run(store, there, until="ingest/lines").computed == set()
+
+
+def test_the_same_texts_and_profile_in_another_folder_are_all_hits(
+    lab: "Lab", made: Made, store: Store, own_profile: Path
+) -> None:
+    ran = lab.run(store, profile=str(own_profile))
+    assert ran.computed == set()
+    assert ran.outputs == made[1].outputs
+
+
+def test_sources_named_in_another_order_than_their_sides_are_told_apart_by_their_names(
+    lab: "Lab", made: Made, store: Store
+) -> None:
+    ran = lab.run(store, "corpora.lines.source=['lines-key','lines-fr','lines-en']", until="ingest/lines")
+    assert ran.outputs["ingest/lines"] == made[1].outputs["ingest/lines"]
 
 
 def test_an_error_inside_one_shard_of_a_map_is_raised_as_itself(lab: "Lab", made: Made, store: Store) -> None:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from tensorboard.compat.proto.event_pb2 import Event
+from torch.utils.tensorboard import SummaryWriter
 from worker_threads import together
 
 from rnnsearch.flows.training import train_worker
@@ -190,17 +191,44 @@ def test_the_entropy_in_the_curve_is_that_of_uniform_attention_at_first_and_null
 def test_tensorboard_has_every_number_of_the_curve(job: TrainingJob) -> None:
     _train(job)
     rows = {row["update"]: row for row in pq.read_table(job.finished / "curve.parquet").to_pylist()}
-    (file,) = (job.workdir / "tensorboard").iterdir()
-    drawn = {
-        event.step: {value.tag: value.simple_value for value in event.summary.value}
-        for event in map(Event.FromString, _records(file.read_bytes()))
-        if event.summary.value
-    }
+    drawn = _drawn(job.workdir / "tensorboard")
     assert drawn.keys() == rows.keys()
     for update, row in rows.items():
         del row["update"]
         assert drawn[update] == pytest.approx({name: v for name, v in row.items() if v is not None}, rel=1e-6)
     assert {"dev_bleu", "attention_entropy", "dev_loss_per_token", "gradient_norm"} <= drawn[10].keys()
+
+
+def test_tensorboard_has_one_curve_over_the_epochs_of_a_training_without_what_was_taken_back(
+    job: TrainingJob, tmp_path: Path
+) -> None:
+    job = replace(job, events=tmp_path / "tensorboard" / "rnnsearch-abc")
+    assert job.events is not None
+    assert _train(job, stop=_stop_at(5)) == Ending("stopped", 5)
+    before = _drawn(job.events)
+    assert max(before) <= 5
+    (late,) = job.events.iterdir()  # of an earlier epoch whose worker was killed after its checkpoint
+    with SummaryWriter(str(job.events)) as writer:
+        writer.add_scalar("loss_per_token", 99.0, 7)
+    again = replace(job, workdir=_folder(tmp_path / "again"), earlier=[job.workdir])
+    assert _train(again) == Ending("finished", 10)
+    rows = {row["update"]: row for row in pq.read_table(again.finished / "curve.parquet").to_pylist()}
+    drawn = _drawn(job.events)
+    assert drawn.keys() == rows.keys()
+    assert 99.0 not in {each.get("loss_per_token") for each in drawn.values()}
+    assert {step: drawn[step] for step in before} == before
+    assert not late.exists()
+
+
+def _drawn(folder: Path) -> dict[int, dict[str, float]]:
+    """What TensorBoard shows of the one file of events in a folder: values by update and name; each once."""
+    (file,) = folder.iterdir()
+    drawn: dict[int, dict[str, float]] = {}
+    for event in map(Event.FromString, _records(file.read_bytes())):
+        for value in event.summary.value:
+            assert value.tag not in drawn.setdefault(event.step, {})
+            drawn[event.step][value.tag] = value.simple_value
+    return drawn
 
 
 def _records(data: bytes) -> Iterator[bytes]:

@@ -32,20 +32,31 @@ def dev(tmp_path: Path, examples: Callable[..., list[Path]]) -> Sides:
     return sides(pq.read_table(examples(tmp_path / "dev", 7, words=WORDS, seed=1, longest=15)[0]))
 
 
+def chains(rows: int, seed: int) -> Sides:
+    """Sources of one word, three to five times; the target begins with that word and counts on in a circle of six.
+
+    A network learns this on any processor to the last word: what it says is decided by large margins.
+    """
+    random = np.random.default_rng(seed)
+    first = random.integers(0, 6, rows)
+    source = [np.full(random.integers(3, 6), 2 + word, np.int32) for word in first]
+    return Sides(source, [(2 + (word + np.arange(5)) % 6).astype(np.int32) for word in first])
+
+
 @pytest.fixture(scope="module")
-def learned(tmp_path_factory: pytest.TempPathFactory, examples: Callable[..., list[Path]]) -> Network:
-    """A network that has learned enough to get words right, and `[UNK]` among them."""
-    folder = tmp_path_factory.mktemp("learned")
-    network = Network(NetworkConfig(units=32, embedding=16, alignment_units=16, maxout_units=16), 6, 6)
+def learned() -> Network:
+    """A network that has learned `chains`."""
+    network = Network(NetworkConfig(units=32, embedding=16, alignment_units=16, maxout_units=16), 8, 8)
     initialize(network, 1)
     trainer = Trainer(network, TrainConfig(optimizer="adam", learning_rate=0.01))
-    rows = sides(pq.read_table(examples(folder, 160, words=6, longest=5)[0]))
+    rows = chains(160, 0)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    for update in range(200):
+    for update in range(160):
         first = update * 20 % 160
-        trainer.update(rows.batch(np.arange(first, first + 20)))
+        loss = trainer.update(rows.batch(np.arange(first, first + 20))).loss
     torch.set_num_threads(threads)
+    assert loss < 20 * 6 * 0.1  # nats a word: far from where the last bits of a sum could decide
     return network
 
 
@@ -80,13 +91,9 @@ def test_every_dev_sentence_is_in_one_batch_that_fits(dev: Sides) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_trap_19_dev_bleu_is_the_same_on_any_number_of_workers_and_each_sentence_is_searched_once(
-    learned: Network,
-    tmp_path: Path,
-    examples: Callable[..., list[Path]],
-    workers: int,
-    monkeypatch: pytest.MonkeyPatch,
+    learned: Network, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = sides(pq.read_table(examples(tmp_path, 130, words=6, longest=5, seed=3)[0]))  # three groups
+    rows = chains(130, 3)  # three groups
     searched: list[tuple[int, ...]] = []
 
     def noted(network: Network, sentences: Sequence[Sequence[int]], config: SearchConfig) -> object:
@@ -97,19 +104,17 @@ def test_trap_19_dev_bleu_is_the_same_on_any_number_of_workers_and_each_sentence
     config = TrainConfig()
     found = together(workers, lambda each: dev_bleu(Trainer(deepcopy(learned), config), rows, each))
     assert found == [found[0]] * workers
-    assert found[0] > 10
+    assert found[0] > 99
     assert sorted(searched) == sorted(tuple(row.tolist()) for row in rows.source)
     assert found[0] == dev_bleu(Trainer(learned, config), rows, Workers())
 
 
-def test_dev_bleu_is_the_bleu_of_the_words_and_unk_never_matches(
-    learned: Network, tmp_path: Path, examples: Callable[..., list[Path]]
-) -> None:
-    rows = sides(pq.read_table(examples(tmp_path, 300, words=6, longest=5, seed=3)[0]))
+def test_dev_bleu_is_the_bleu_of_the_words_and_unk_never_matches(learned: Network) -> None:
+    rows = chains(300, 3)
     some = Sides(
         rows.source, [np.where(row == 3, 1, row) for row in rows.target]
     )  # rare words in the references
-    names = ["</s>", "[UNK]", "in", "the", "beginning", "was"]
+    names = ["</s>", "[UNK]", "in", "the", "beginning", "was", "word", "."]
     rare = [f"rare-{number}" for number in range(len(some.target))]
     references = [
         " ".join(rare[number] if word == 1 else names[word] for word in row)

@@ -13,6 +13,7 @@ from rnnsearch.pipeline.evaluation import evaluate, sentence_statistics
 from rnnsearch.pipeline.leakage import evaluation_sentences, gather_sentences
 from rnnsearch.pipeline.overlap import find_overlap, sum_overlap
 from rnnsearch.pipeline.schemas import CURVE, DROPPED, HYPOTHESES, PAIRS, SHORTLIST, words
+from rnnsearch.pipeline.survey import SURVEY
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.recipes import Recipe
@@ -129,6 +130,7 @@ class Bridge:
                     "title": "A river",
                     "systems": systems,
                     "search": {"beam": 10},
+                    "holdout": {"corpus": "river"},
                     "tokenize": {"source_language": "en", "target_language": "fr"},
                 },
                 "stages": [*stages, "train/rnnsearch", "translate/rnnsearch/all", "evaluate/rnnsearch"],
@@ -186,6 +188,20 @@ def overlapping(test: pa.Table) -> pa.Table:
     ).overlap
 
 
+def surveyed() -> pa.Table:
+    """SURVEY of a corpus of 200 pairs that slipped in 50 of its lines, and in which 3 pairs hold an entity."""
+    slip = {"line": 20, "last": 69, "source": "a grey cat", "target": "un chat gris"}
+    entity = {"line": 7, "last": 7, "source": "a &amp; b", "target": "a"}
+    rows = [("entities", 3, [entity]), ("pairs", 200, []), ("slipped", 50, [slip]), ("too_long", 1, [entity])]
+    return pa.Table.from_pylist(
+        [
+            {"corpus": "river", "check": check, "pairs": count, "examples": examples}
+            for check, count, examples in rows
+        ],
+        schema=SURVEY,
+    )
+
+
 def write_run(folder: Path, *, updates: int = 100, good: int = 9) -> Bridge:
     """A whole small run of two systems; every `good`-th word of RNNsearch is wrong."""
     bridge = Bridge(folder, updates)
@@ -195,6 +211,7 @@ def write_run(folder: Path, *, updates: int = 100, good: int = 9) -> Bridge:
         "target": pa.table({"word": FRENCH[:-1]}, schema=SHORTLIST),
     }
     bridge.stage("ingest/river", {"pairs": [pairs("river", 100), pairs("river", 100, 100)]}, hit=True)
+    bridge.stage("survey", {"survey": [surveyed()]}, {"pairs": ("ingest/river", "pairs")})
     bridge.stage(
         "holdout",
         {

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from rnnsearch.model.batch import Batch
 from rnnsearch.model.config import NetworkConfig
-from rnnsearch.model.kernels import Kernels, Precision, build, choice, kernels_for
+from rnnsearch.model.kernels import Kernels, Precision, bfloat16, build, choice, kernels_for
+from rnnsearch.model.kernels.bfloat16 import KernelsError
 from rnnsearch.model.kernels.build import BuildError
-from rnnsearch.model.kernels.choice import KernelsError
 from rnnsearch.model.kernels.compiled import CompiledKernels
 from rnnsearch.model.network import Network
 
@@ -37,7 +37,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _forget() -> None:
-    for made in (choice._plain, choice._compiled, choice._best):
+    for made in (choice._plain, choice._compiled, choice._best, bfloat16._on_cpu):
         made.cache_clear()
 
 
@@ -66,6 +66,77 @@ def test_compiled_products_equal_plain_ones(
     expected = left.double().t() @ before[:, 3:].double() + (ours if add else 0)
     compiled.outer(left, before[:, 3:], ours, precision, add=add)
     assert (ours - expected).abs().max() < tolerance * max(rows, 16) ** 0.5 * 5
+
+
+@pytest.fixture
+def without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A processor that has no products of bfloat16."""
+    monkeypatch.setenv(bfloat16.VARIABLE, "rounded")
+    _forget()
+    yield
+    monkeypatch.undo()
+    _forget()
+
+
+@pytest.mark.parametrize("kernels", [Kernels, CompiledKernels])
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(1, 1, 1), (97, 33, 130), (16, 1500, 40)])
+@pytest.mark.parametrize("add", [False, True])
+def test_without_bfloat16_a_product_is_the_float32_product_of_rounded_operands(
+    without_bfloat16: None,
+    compiled: Kernels,
+    kernels: type[Kernels],
+    rows: int,
+    inputs: int,
+    outputs: int,
+    add: bool,
+) -> None:
+    made = kernels()
+    left, matrix, before = draw(rows, inputs), draw(outputs, inputs), draw(rows, outputs)
+    exact = left.bfloat16().double() @ matrix.bfloat16().double().t()
+    for given in (left, left.t().contiguous().t()):
+        ours = before.clone()
+        made.multiply(given, made.factor(matrix, "bfloat16"), ours, add=add)
+        assert ours.dtype == torch.float32
+        torch.testing.assert_close(
+            ours.double(), exact + before.double() * add, rtol=1e-5, atol=1e-5 * inputs**0.5
+        )
+    ours = draw(inputs, outputs)
+    made.outer(left, draw(rows, outputs), ours, "bfloat16")
+    exact = left.bfloat16().double().t() @ draw(rows, outputs).bfloat16().double()
+    torch.testing.assert_close(ours.double(), exact, rtol=1e-5, atol=1e-5 * rows**0.5)
+
+
+def test_how_bfloat16_is_multiplied_is_chosen_by_name_or_by_the_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("native", "rounded"):
+        monkeypatch.setenv(bfloat16.VARIABLE, name)
+        _forget()
+        assert bfloat16.products_on(CPU) == name
+        assert bfloat16.products_on(torch.device("cuda")) == "native"
+    monkeypatch.setenv(bfloat16.VARIABLE, "fast")
+    _forget()
+    with pytest.raises(KernelsError, match="native or rounded"):
+        bfloat16.products_on(CPU)
+    monkeypatch.delenv(bfloat16.VARIABLE)
+    _forget()
+    assert bfloat16.products_on(CPU) in ("native", "rounded")
+    _forget()
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_product_of_nothing_is_nothing_and_one_that_does_not_fit_is_refused(
+    compiled: Kernels, precision: Precision
+) -> None:
+    factor = compiled.factor(draw(5, 3), precision)
+    none = torch.empty(0, 5)
+    compiled.multiply(torch.empty(0, 3), factor, none)
+    empty = torch.full((2, 5), 7.0)
+    compiled.multiply(torch.empty(2, 0), compiled.factor(torch.empty(5, 0), precision), empty)
+    assert empty.eq(0).all()
+    for rows, out in ((draw(2, 4), (2, 5)), (draw(2, 3), (2, 4)), (draw(2, 3), (1, 5))):
+        with pytest.raises(ValueError, match="does not fit"):
+            compiled.multiply(rows, factor, torch.empty(out))
 
 
 def test_bfloat16_products_are_summed_in_float32(compiled: Kernels) -> None:

@@ -258,6 +258,46 @@ def test_lower_precision_stays_near_float64(
     assert (low - high).norm() < tolerance * high.norm()
 
 
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("kind", ["rnnsearch", "rnnencdec", "luong"])
+@pytest.mark.parametrize("poison", [torch.inf, torch.nan])
+def test_a_word_that_stands_only_under_padding_changes_nothing_even_if_its_embedding_is_not_finite(
+    kind: str, poison: float, small_network: Callable[..., Network], make_batch: Callable[..., Batch]
+) -> None:
+    network, batch = small_network(kind=kind), make_batch([3, 5], [4, 2])
+    batch = batch._replace(
+        source_SB=torch.where(batch.source_mask_SB, batch.source_SB.clamp(max=7), 8),
+        target_TB=torch.where(batch.target_mask_TB, batch.target_TB.clamp(max=6), 7),
+    )
+    clean = network.loss(batch)
+    expected = torch.autograd.grad(clean, list(network.parameters()))
+    with torch.no_grad():
+        network.encoder.E_src[8] = poison
+        network.E_trg[7] = poison
+    loss = network.loss(batch)
+    assert loss.item() == clean.item()
+    for ours, theirs in zip(torch.autograd.grad(loss, list(network.parameters())), expected, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_batch_without_target_words_costs_nothing_and_has_no_gradient(
+    precision: str, small_network: Callable[..., Network], make_batch: Callable[..., Batch]
+) -> None:
+    network, batch = small_network().float(), make_batch([3, 4], [2, 2])
+    batch = batch._replace(target_mask_TB=torch.zeros_like(batch.target_mask_TB))
+    loss = network.loss(batch, precision)
+    loss.backward()
+    assert loss.item() == 0
+    assert all(not parameter.grad.any() for parameter in network.parameters())
+
+
+def test_an_order_of_the_decoder_is_refused_where_it_has_no_meaning() -> None:
+    with pytest.raises(ValueError, match="no meaning for kind = 'luong'"):
+        NetworkConfig(kind="luong", decoder_order="groundhog")
+
+
 # ---------------------------------------------------------------------- traps (protocol 6)
 
 

@@ -4,11 +4,17 @@ import unicodedata
 import pyarrow as pa
 import pytest
 
-from rnnsearch.pipeline.clean import clean_shard, normalize, normalize_shard, normalized
-from rnnsearch.pipeline.config import CleanConfig
+from rnnsearch.pipeline.clean import Cleaned, clean_shard, normalize, normalize_shard, normalized
+from rnnsearch.pipeline.config import CleanConfig, FilterConfig, LanguagesConfig
 from rnnsearch.pipeline.schemas import DROPPED, PAIRS
 
 NBSP = "\u00a0"
+
+
+def cleaned(pairs: pa.Table, filters: FilterConfig | None = None) -> Cleaned:
+    return clean_shard(
+        pairs, CleanConfig(), filters or FilterConfig(), LanguagesConfig(source="en", target="fr")
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,7 +60,7 @@ def test_without_normalisation_only_outer_spaces_go() -> None:
 
 def test_a_pair_without_text_is_dropped_for_its_first_empty_side(make_pairs) -> None:
     pairs = make_pairs([("a", "b"), ("", "b"), ("a", "\ufeff \u2029"), ("", ""), (" c ", "d")], first=10)
-    result = clean_shard(pairs, CleanConfig())
+    result = cleaned(pairs)
     assert result.kept.schema.equals(PAIRS, check_metadata=True)
     assert result.dropped.schema.equals(DROPPED, check_metadata=True)
     assert result.kept.select(["line", "source"]).to_pylist() == [
@@ -71,13 +77,20 @@ def test_a_pair_without_text_is_dropped_for_its_first_empty_side(make_pairs) -> 
 def test_dev_and_test_are_normalised_as_training_is_and_keep_every_row(make_pairs) -> None:
     pairs = make_pairs([("a\u2028b", "c"), ("", "d"), ("e", " ")])
     kept = normalize_shard(pairs, CleanConfig()).kept
-    assert kept.slice(0, 1) == clean_shard(pairs, CleanConfig()).kept
+    assert kept.slice(0, 1) == cleaned(pairs).kept
     assert kept["line"].to_pylist() == [0, 1, 2]
     assert (kept["source"].to_pylist(), kept["target"].to_pylist()) == (["a b", "", "e"], ["c", "d", ""])
 
 
+def test_a_pair_is_dropped_for_the_first_filter_that_holds_and_empty_sides_come_first(make_pairs) -> None:
+    pairs = make_pairs([("a b c", "d e f"), ("a", "b c d e f g"), ("same text", "Same text!"), ("", "x")])
+    result = cleaned(pairs, FilterConfig(min_words=2, max_word_ratio=3, identical=True))
+    assert result.kept["line"].to_pylist() == [0]
+    assert result.dropped["reason"].to_pylist() == ["too_few_words", "identical", "empty_source"]
+
+
 def test_an_empty_shard_stays_one(make_pairs) -> None:
-    result = clean_shard(make_pairs([]), CleanConfig())
+    result = cleaned(make_pairs([]))
     assert (result.kept.num_rows, result.dropped.num_rows) == (0, 0)
 
 

@@ -2,11 +2,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from rnnsearch.pipeline.config import DuplicatesConfig
 from rnnsearch.pipeline.duplicates import find_duplicates, pair_hashes, repeated
 
+EXACT = DuplicatesConfig()
 
-def positions(shards: list[pa.Table]) -> list[list[int]]:
-    found = find_duplicates([pair_hashes(shard) for shard in shards])
+
+def positions(shards: list[pa.Table], config: DuplicatesConfig = EXACT) -> list[list[int]]:
+    found = find_duplicates([pair_hashes(shard, config) for shard in shards], config)
     return [table["row"].to_pylist() for table in found.rows]
 
 
@@ -24,6 +27,39 @@ def test_a_pair_counts_as_duplicate_from_its_second_place_on(make_pairs) -> None
 )
 def test_pairs_that_differ_are_kept(make_pairs, left: tuple[str, str], right: tuple[str, str]) -> None:
     assert positions([make_pairs([left, right])]) == [[]]
+
+
+def test_copies_that_typography_hides_are_found_in_the_normal_form(make_pairs) -> None:
+    shard = make_pairs([("It's", "l'été"), ("it’s", "L’ÉTÉ !"), ("its", "l&apos;été"), ("it is", "l'été")])
+    assert positions([shard], DuplicatesConfig(compare="normal_form")) == [[1, 2]]
+    assert positions([shard]) == [[]]
+
+
+def test_duplicates_are_kept_if_asked_for(make_pairs) -> None:
+    shards = [make_pairs([("a", "b"), ("a", "b")]), make_pairs([("a", "b")])]
+    assert positions(shards, DuplicatesConfig(action="keep")) == [[], []]
+
+
+@pytest.mark.parametrize("action", ["drop", "keep"])
+def test_a_side_with_many_partners_is_boilerplate_wherever_it_stands(make_pairs, action: str) -> None:
+    config = DuplicatesConfig.model_validate({"max_partners": 2, "action": action})
+    shards = [
+        make_pairs([("more", "a"), ("more", "b"), ("x", "y"), ("x", "y"), ("x", "z")]),
+        make_pairs([("more", "c"), ("p", "top"), ("q", "top"), ("r", "top"), ("x", "y")]),
+    ]
+    found = find_duplicates([pair_hashes(shard, config) for shard in shards], config)
+    again = [(3, "duplicate")] if action == "drop" else []
+    later = [(4, "duplicate")] if action == "drop" else []
+    assert [[tuple(row.values()) for row in table.to_pylist()] for table in found.rows] == [
+        [(0, "boilerplate_source"), (1, "boilerplate_source"), *again],
+        [
+            (0, "boilerplate_source"),
+            (1, "boilerplate_target"),
+            (2, "boilerplate_target"),
+            (3, "boilerplate_target"),
+            *later,
+        ],
+    ]
 
 
 def test_no_shards_and_empty_shards_have_no_duplicates(make_pairs) -> None:

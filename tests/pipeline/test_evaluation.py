@@ -315,6 +315,10 @@ def test_what_stands_in_training_is_counted_by_side_and_scored_apart() -> None:
     )
 
 
+def test_test_sentences_that_repeat_an_earlier_one_are_counted() -> None:
+    assert scores_of(row_statistics(), row_statistics(first=1, last=3))["repeated"] == 2
+
+
 def test_a_test_set_of_fresh_text_has_no_second_score() -> None:
     found = scores_of(row_statistics())
     assert found["in_training"] == {"sources": 0, "references": 0, "sentences": 0}
@@ -330,6 +334,7 @@ def test_empty_test_segments_are_scored_in_their_places_and_counted() -> None:
     )  # fmt: skip
     found = scores_of(rows)
     assert (found["sentences"], found["empty"]) == (4, {"sources": 2, "references": 2})
+    assert found["repeated"] == 0
     assert found["subsets"]["all"]["bleu"]["reference_words"] == 3
     assert found["subsets"]["all"]["bleu"]["hypothesis_words"] == 3
 

@@ -55,6 +55,8 @@ def test_pieces_of_words_are_refused_where_the_references_have_words(line: str, 
     with pytest.raises(EvaluationError, match=f"4 of 4 lines have pieces of words, {said}"):
         external_hypotheses([line] * 4, [pairs(REFERENCES)])
     assert external_hypotheses([line] * 4, [pairs([line] * 4)])
+    with pytest.raises(EvaluationError, match=f"4 of 4 lines have pieces of words, {said}"):
+        as_our_tokens([line] * 4, CleanConfig(), TokenizeConfig())
 
 
 def test_a_sign_that_only_looks_like_a_joiner_is_a_word() -> None:

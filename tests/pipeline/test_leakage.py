@@ -5,7 +5,14 @@ from rnnsearch.pipeline.config import LeakageConfig
 from rnnsearch.pipeline.errors import LeakageError
 from rnnsearch.pipeline.leakage import evaluation_sentences, gate_dev, gate_shard, gather_sentences
 
-NONE = pa.table({"row": pa.array([], pa.int32())})
+
+def repeats(*rows: int, reason: str = "duplicate") -> pa.Table:
+    return pa.table(
+        {"row": pa.array(rows, pa.int32()), "reason": pa.array([reason] * len(rows), pa.string())}
+    )
+
+
+NONE = repeats()
 
 
 @pytest.fixture
@@ -30,7 +37,7 @@ TRAINING = [
 
 
 def test_duplicates_go_first_then_leaks_by_their_side(make_pairs, sentences: pa.Table) -> None:
-    rows = pa.table({"row": pa.array([2], pa.int32())})
+    rows = repeats(2)
     result = gate_shard(make_pairs(TRAINING), rows, sentences, LeakageConfig())
     assert result.kept["line"].to_pylist() == [0, 4, 6, 7]
     reasons = dict(zip(result.dropped["line"].to_pylist(), result.dropped["reason"].to_pylist(), strict=True))
@@ -57,9 +64,15 @@ def test_stop_raises_with_counts_and_places(make_pairs, sentences: pa.Table) -> 
 
 
 def test_a_duplicate_is_no_leak_as_well(make_pairs, sentences: pa.Table) -> None:
-    rows = pa.table({"row": pa.array([1], pa.int32())})
+    rows = repeats(1)
     result = gate_shard(make_pairs([("Four words are enough", "x")] * 2), rows, sentences, LeakageConfig())
     assert result.leaks["line"].to_pylist() == [0]
+
+
+def test_boilerplate_goes_for_its_own_reason(make_pairs, sentences: pa.Table) -> None:
+    rows = repeats(0, reason="boilerplate_target")
+    result = gate_shard(make_pairs(TRAINING[:3]), rows, sentences, LeakageConfig())
+    assert result.dropped["reason"].to_pylist() == ["boilerplate_target", "leaked_source"]
 
 
 @pytest.mark.parametrize(("minimum", "leaks"), [(4, 1), (5, 0), (1, 1)])

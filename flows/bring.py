@@ -1,0 +1,60 @@
+"""Run one download stage outside a run: for `rnnsearch fetch` and `rnnsearch lock`. Starts neither Prefect nor Ray."""
+
+import platform
+import socket
+import time
+from collections.abc import Callable
+
+from rnnsearch.flows.download import download
+from rnnsearch.flows.job import Job, clear_work
+from rnnsearch.flows.recipe import code_of, look_up, recipe_of
+from rnnsearch.flows.settings import PlacementConfig
+from rnnsearch.flows.shapes import Stage
+from rnnsearch.storage.ledger import Attempt
+from rnnsearch.storage.store import Store
+
+
+def bring(stage: Stage, store: Store, progress: Callable[[str], None], *, again: bool = False) -> Attempt:
+    """Return an attempt of a download stage whose outputs are in the store, fetched now if need be.
+
+    With `again` the file is fetched whatever is there, and the new attempt is the one that counts. Raises SourceError.
+    """
+    recipe = recipe_of(stage, {})
+    with store.leases.hold(
+        recipe.key, needs=(), on_wait=lambda _: progress("waits for another run")
+    ) as lease:
+        found = look_up(store, recipe, stage.roots, keep=True)
+        if found.attempt is not None and not again:
+            return found.attempt
+        began = time.monotonic()
+        job = Job(
+            location=store.location,
+            stage=stage.name,
+            key=recipe.key,
+            epoch=lease.epoch,
+            inputs={},
+            config=recipe.config,
+            placement=PlacementConfig(),
+            code=recipe.code,
+            unkeyed={**stage.unkeyed, "again": again},
+        )
+        finished = download(job, lambda step: progress(step.text))
+        outputs = {name: store.write_artifact(files).digest for name, files in finished.files.items()}
+        store.put_code(code_of(stage.roots))
+        lease.check()
+        attempt = store.ledger.record(
+            recipe,
+            outputs,
+            observations={
+                **finished.observations,
+                "seconds": round(time.monotonic() - began, 3),
+                "made_by": {},
+            },
+            environment={
+                "host": socket.gethostname(),
+                "system": platform.platform(),
+                "python": platform.python_version(),
+            },
+        )
+        clear_work(store, recipe.key)
+        return attempt
