@@ -82,6 +82,7 @@ def test_only_results_and_what_a_person_asks_about_are_taken_by_nobody() -> None
         "clean.dropped",
         "gate-dev.dropped",
         "survey.survey",
+        "ingest.dropped",
         "gate.dropped",
         "gate.leaks",
         "threshold.summary",
