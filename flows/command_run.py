@@ -21,6 +21,7 @@ from rnnsearch.flows.guard import Terminated, guarded
 from rnnsearch.flows.inputs import check_inputs
 from rnnsearch.flows.notes import profile_notes
 from rnnsearch.flows.plan import up_to
+from rnnsearch.flows.prefect_server import require_prefect
 from rnnsearch.flows.report.write import write_report
 from rnnsearch.flows.reproduce import Reproduction, ReproductionError, reproduce
 from rnnsearch.flows.settings import load_settings
@@ -39,6 +40,7 @@ def run_profile(
     settings = load_settings(profile, overrides)  # a mistake in it is said before anything starts
     check_inputs(settings)
     stages = build(settings) if until is None else up_to(build(settings), until)
+    require_prefect()
     store = Store.open(location)
     log = store.backend.cache / "logs" / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}.log"
     began = time.monotonic()
