@@ -1,7 +1,7 @@
 """Two files of one sentence a line (architecture 5).
 
 Lines end at U+000A and nowhere else: U+2028, U+0085 and a lone carriage return are text, or else the two
-sides lose step (PAPER trap 25). Bytes are decoded strictly.
+sides lose step (protocol trap 25). Bytes are decoded strictly.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,6 @@
 """NIST SGML test sets: the text of every `<seg>`, in order.
 
-Empty segments are kept, since dropping them on one side would shift the lines (PAPER trap 33).
+Empty segments are kept, since dropping them on one side would shift the lines (protocol trap 33).
 """
 
 import html
