@@ -22,8 +22,8 @@ help: ## this list
 run: $(VENV)/.installed ## install if needed, run the demo profile, say where its report is
 	$(BIN)/rnnsearch run --profile demo
 
-test: lint ## linters, types, contracts and all tests but the long sweeps
-	$(BIN)/python -m pytest -m "not bench and not chaos"
+test: lint unit ## linters, types, contracts and all tests but the long sweeps
+	$(BIN)/python -m pytest -m "not bench and not chaos and (flow or ray or slow)"
 
 unit: $(VENV)/.installed-dev ## tests that need no Ray, Prefect or browser: about a minute; ISLAND=pipeline for one folder
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "$(UNIT)" tests/$(ISLAND)
