@@ -37,6 +37,7 @@ class CodeDigest(NamedTuple):
 
     digest: Digest  # of the canonical JSON of the parts
     parts: Mapping[str, str]  # `module:symbol` or `file:path` to the digest of its syntax or bytes
+    sources: Mapping[str, str]  # `module:symbol` to its text as it stands in the file
 
 
 def code_digest(
@@ -64,7 +65,7 @@ def code_digest(
     for path in data:
         reach.data(path)
     parts = dict(sorted(reach.parts.items()))
-    return CodeDigest(hash_bytes(canonical_json(parts)), parts)
+    return CodeDigest(hash_bytes(canonical_json(parts)), parts, dict(sorted(reach.sources.items())))
 
 
 @contextlib.contextmanager
@@ -84,6 +85,7 @@ class _Reach:
 
     def __init__(self, folder: Path, name: str, outside: frozenset[str]) -> None:
         self.parts: dict[str, str] = {}
+        self.sources: dict[str, str] = {}
         self._folder = folder
         self._name = name
         self._outside = outside
@@ -147,6 +149,7 @@ class _Reach:
             )
         if module.effects:
             self.parts[f"{module.name}:{EFFECTS}"] = module.hash_of("")
+            self.sources[f"{module.name}:{EFFECTS}"] = module.source_of("")
             self._waiting.append((module, ""))
         parent = self._module(module.name.rpartition(".")[0])
         if parent is not None:
@@ -166,6 +169,7 @@ class _Reach:
         bindings = [f"{target.whole or target.module}:{target.symbol or ''}" for target in targets]
         if symbol in module.definitions:
             self.parts[place] = hash_bytes("\n".join([module.hash_of(symbol), *bindings]).encode())
+            self.sources[place] = module.source_of(symbol)
             self._waiting.append((module, symbol))
         else:
             self.parts[place] = hash_bytes("\n".join(bindings).encode())

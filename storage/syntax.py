@@ -58,9 +58,10 @@ class _Scope(NamedTuple):
 class Module:
     """The syntax of one module. Results are kept, so that a module is looked at once."""
 
-    def __init__(self, name: str, tree: ast.Module, *, is_package: bool) -> None:
-        """Sort the top-level statements of a tree."""
+    def __init__(self, name: str, tree: ast.Module, lines: Sequence[str], *, is_package: bool) -> None:
+        """Sort the top-level statements of a tree; `lines` are its text."""
         self.name = name
+        self._lines = lines
         self.package = name if is_package else name.rpartition(".")[0]
         self.definitions: dict[str, list[ast.stmt]] = {}
         self.imports: dict[str, list[Import]] = {}
@@ -79,6 +80,15 @@ class Module:
         if symbol not in self._hashes:
             self._hashes[symbol] = hash_syntax(self._statements(symbol))
         return self._hashes[symbol]
+
+    def source_of(self, symbol: str) -> str:
+        """The text of a definition as it stands in the file, decorators included; "" is the module's effects."""
+        found = []
+        for statement in self._statements(symbol):
+            decorators = getattr(statement, "decorator_list", [])
+            first = min([statement.lineno, *(decorator.lineno for decorator in decorators)])
+            found.append("\n".join(self._lines[first - 1 : statement.end_lineno]))
+        return "\n".join(found) + "\n"
 
     def uses_of(self, symbol: str) -> Uses:
         """What a definition uses; "" is the module's effects."""
@@ -126,7 +136,8 @@ class Module:
 @functools.lru_cache(maxsize=2048)
 def parse_module(name: str, source: bytes, *, is_package: bool) -> Module:
     """The module of this name and source; SyntaxError as Python's parser."""
-    return Module(name, ast.parse(source), is_package=is_package)
+    lines = source.decode("utf-8", "replace").split("\n")
+    return Module(name, ast.parse(source), lines, is_package=is_package)
 
 
 def imported(statement: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[str, Import]]:

@@ -100,7 +100,7 @@ def test_the_parts_are_what_the_root_reaches_and_nothing_else(digest_of: Digeste
     ],
 )
 def test_what_decides_nothing_changes_nothing(digest_of: Digester, path: str, edit: tuple[str, str]) -> None:
-    assert digest_of(edits={path: edit}) == digest_of()
+    assert digest_of(edits={path: edit}).parts == digest_of().parts
 
 
 @pytest.mark.parametrize(
@@ -271,3 +271,10 @@ def test_linked_islands_of_the_real_package_are_found() -> None:
     assert "rnnsearch.storage.parquet:canonical" in parts
     assert "rnnsearch.storage.errors:StoreError" in parts
     assert not any("ledger" in part for part in parts)
+
+
+def test_the_source_of_each_definition_reached_is_its_text_in_the_file(digest_of: Digester) -> None:
+    sources = digest_of().sources
+    assert sources["demo.text.tables:FOLD"] == "FOLD = {1: 2}\n"
+    assert sources["demo.text.config:Limits"] == "@dataclass\nclass Limits:\n    most: int = 50\n"
+    assert "    # runs of spaces\n" in sources["demo.text.clean:clean"]
