@@ -8,7 +8,8 @@ from rnnsearch.pipeline.config import EncodeConfig, Format, IngestConfig, Langua
 from rnnsearch.pipeline.formats.reader import read_pairs
 from rnnsearch.pipeline.order import bucket_count, ordered
 from rnnsearch.pipeline.selection import estimate_models
-from rnnsearch.storage.artifacts import FileEntry
+from rnnsearch.storage.artifacts import FileEntry, read_artifact, write_artifact
+from rnnsearch.storage.parquet import get_table
 
 _ORDER_ROW_GROUP = 1_600  # rows that are read at once: the paper's window (App. B.2)
 _SIDES = ("source", "target", "key")
@@ -19,12 +20,12 @@ def ingest(job: Job) -> Files:
     """Read one corpus into Parquet shards, a shard in memory at a time."""
     config = section(job.config, IngestConfig)
     style: Format = TypeAdapter(Format).validate_python(job.config["format"])
-    files = [file for digest in job.inputs.values() for file in job.store.read_artifact(digest).files]
+    files = [file for digest in job.inputs.values() for file in read_artifact(job.store.blobs, digest).files]
     if len(files) == 1:
         path = job.store.local_file(files[0].digest)
     else:  # each is a side
         files = [file._replace(path=side) for file, side in zip(files, _SIDES, strict=False)]
-        path = job.store.local_folder(job.store.write_artifact(files).digest)
+        path = job.store.local_folder(write_artifact(job.store.blobs, files).digest)
         style = style.model_copy(update={file.path: file.path for file in files})
     tables = read_pairs(path, job.config["corpus"], style, config.rows_per_shard)
     return {"pairs": [stored(job.store, shard_name(place), table) for place, table in enumerate(tables)]}
@@ -44,11 +45,13 @@ def language_models(job: Job) -> Files:
 def order(job: Job) -> Files:
     """Sort all examples by their seeded hash, some equal ranges of hashes in memory at a time."""
     store, config = job.store, section(job.config, EncodeConfig)
-    shards = store.read_artifact(job.inputs["examples"]).files
+    shards = read_artifact(store.blobs, job.inputs["examples"]).files
     buckets = bucket_count(sum(file.rows or 0 for file in shards), config)
     files: list[FileEntry] = []
     for first in range(0, buckets, _BUCKETS_AT_ONCE):
         last = min(first + _BUCKETS_AT_ONCE, buckets)
-        for examples in ordered((store.get_table(file.digest) for file in shards), first, last, buckets):
+        for examples in ordered(
+            (get_table(store.blobs, file.digest) for file in shards), first, last, buckets
+        ):
             files.append(stored(store, shard_name(len(files)), examples, _ORDER_ROW_GROUP))
     return {"examples": files}

@@ -23,6 +23,7 @@ EFFECTS = "<module>"
 """Symbol of a module's statements with effects."""
 
 _PACKAGE_FILE = "__init__.py"
+_LOADER = "rnnsearch.storage.loading"  # every module passes through it, and it decides what none of them does
 _DYNAMIC_BUILTINS = frozenset({"__import__", "eval", "exec"})
 _DYNAMIC_MODULES = frozenset({"importlib", "runpy", "pkgutil", "zipimport", "imp"})
 _HARMLESS = frozenset({"metadata", "resources"})  # of importlib: they read files, and run no code
@@ -57,7 +58,7 @@ def code_digest(
     code that imports or executes text.
     """
     folder = package if package is not None else Path(rnnsearch.__path__[0])
-    reach = _Reach(folder, name, frozenset(outside))
+    reach = _Reach(folder, name, frozenset((*outside, _LOADER)))
     with _collector_paused():
         for root in roots:
             module, _, symbol = root.partition(":")
