@@ -302,17 +302,23 @@ def lineage(
         ),
     ],
     store: StoreAt = STORE,
+    run: Annotated[str | None, typer.Option(help="A run; the last finished one by default.")] = None,
     down: Annotated[bool, typer.Option("--down", help="What was made from it, instead.")] = False,
     row: Annotated[bool, typer.Option("--row", help="Follow one row through the stages.")] = False,
+    used_by: Annotated[bool, typer.Option("--used-by", help="Which runs used it, instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what something was made from, as a tree."""
-    from rnnsearch.flows.command_inspect import show_lineage, show_row  # noqa: PLC0415
+    """Show what something was made from, as a tree: in the last run that finished, or in another."""
+    from rnnsearch.flows.command_inspect import show_lineage, show_row, show_uses  # noqa: PLC0415
 
+    if down + row + used_by > 1 or (used_by and run is not None):
+        raise typer.BadParameter("give one of --down, --row and --used-by; --used-by looks at every run")
     if row:
-        show_row(what, store, as_json)
+        show_row(what, store, run, as_json)
+    elif used_by:
+        show_uses(what, store, as_json)
     else:
-        show_lineage(what, store, down=down, as_json=as_json)
+        show_lineage(what, store, run, down=down, as_json=as_json)
 
 
 @app.command()

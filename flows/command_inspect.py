@@ -24,6 +24,7 @@ from rnnsearch.storage.lineage import (
     read_graph,
     trace_row,
     upstream,
+    uses_of,
 )
 from rnnsearch.storage.runs import Run
 from rnnsearch.storage.store import Store
@@ -73,47 +74,70 @@ def report_folder(store: Store, run: str) -> Path:
     return store.backend.cache / "reports" / run
 
 
-def show_lineage(what: str, location: str, *, down: bool, as_json: bool) -> None:
-    """Show what a run's results, an artifact or a recipe were made from, or what was made from them."""
+def show_lineage(what: str, location: str, run: str | None, *, down: bool, as_json: bool) -> None:
+    """Show what a run's results, an artifact or a recipe were made from, or what was made from them.
+
+    A stage is that of the run `run`, by default of the newest finished run that used it; so are its relatives.
+    """
     store = Store.open(location, create=False)
     graph = read_graph(store)
-    subject = find_subject(store, graph, what)
-    run = () if subject.run is None else {(use.key, use.attempt) for use in subject.run.uses}
-    attempts = subject.attempts if subject.run is None or down else ends_of(subject.attempts)
-    if down and subject.run is not None:
-        attempts = attempts[:1]
+    subject = find_subject(store, graph, what, run)
+    used = () if subject.run is None else {(use.key, use.attempt) for use in subject.run.uses}
+    attempts = subject.attempts
+    if subject.whole:
+        attempts = attempts[:1] if down else ends_of(attempts)
     grown = []
     for attempt in attempts:
-        outputs = attempt.outputs
-        if down and subject.artifact is not None:
-            outputs = {name: digest for name, digest in outputs.items() if digest == subject.artifact}
-        grown.append((attempt, downstream(graph, outputs) if down else upstream(graph, attempt, run)))
+        if down:
+            named = [name for name, digest in attempt.outputs.items() if subject.artifact in (None, digest)]
+            grown.append((attempt, downstream(graph, attempt, named, used or None)))
+        else:
+            grown.append((attempt, upstream(graph, attempt, used)))
     if as_json:
         emit(
             [
-                {**_attempt_json(attempt), "branches": [_branch_json(b) for b in tree]}
+                {
+                    "run": subject.run.id if subject.run else None,
+                    **_attempt_json(attempt),
+                    "branches": [_branch_json(b) for b in tree],
+                }
                 for attempt, tree in grown
             ]
         )
         return
     console = output_console()
+    of_run = f", run {subject.run.id}" if subject.run else ", of no finished run"
     for attempt, tree in grown:
-        root = Tree(_label(attempt))
+        root = Tree(_label(attempt, after=of_run))
         _grow(root, tree)
         console.print(root)
 
 
-def show_row(place: str, location: str, as_json: bool) -> None:
-    """Follow one row, `corpus:line`, through the stages of the last run that finished: kept, dropped and why."""
+def show_uses(what: str, location: str, as_json: bool) -> None:
+    """List the runs that used an artifact, a recipe or a stage, and how: computed, cached, or read as an input."""
+    store = Store.open(location, create=False)
+    found = uses_of(store, read_graph(store), what)
+    if as_json:
+        emit([use._asdict() for use in found])
+        return
+    table = Table("run", "state", "stage", "how", "recipe", box=None, pad_edge=False)
+    for use in found:
+        table.add_row(use.run, use.state, use.stage, use.how, use.recipe[:12])
+    console = output_console()
+    console.print(table if found else Text(f"no run of {store.location} used {what}"))
+
+
+def show_row(place: str, location: str, run: str | None, as_json: bool) -> None:
+    """Follow one row, `corpus:line`, through the stages of a run, by default the last that finished."""
     store = Store.open(location, create=False)
     corpus, colon, line = place.rpartition(":")
     if not colon or not line.isdigit():
-        raise UsageError(f"{place!r} is no row; write corpus:line, with lines counted from 0")
-    run = last_finished(store)
-    used = [store.ledger.attempt(use.key, use.attempt, use.stage) for use in run.uses]
+        raise UsageError(f"{place!r} is not a row; write corpus:line, with lines counted from 0")
+    found = last_finished(store) if run is None else store.runs.find(run)
+    used = [store.ledger.attempt(use.key, use.attempt, use.stage) for use in found.uses]
     seen = list(trace_row(store, [attempt for attempt in used if attempt is not None], corpus, int(line)))
     if not seen:
-        raise UsageError(f"no stage of run {run.id} has line {line} of corpus {corpus!r}")
+        raise UsageError(f"no stage of run {found.id} has line {line} of corpus {corpus!r}")
     if as_json:
         emit([sighting._asdict() for sighting in seen])
         return

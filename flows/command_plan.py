@@ -1,7 +1,7 @@
 """`rnnsearch plan`: the DAG with hits, misses and reasons. No server, no network, no torch."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -10,28 +10,34 @@ from rich.text import Text
 from rnnsearch.flows.cli import emit
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.notes import profile_notes
-from rnnsearch.flows.plan import Planned, plan
+from rnnsearch.flows.plan import Planned, Status, cost, plan
 from rnnsearch.flows.settings import Settings, SettingsError, load_settings
 from rnnsearch.storage.store import Store
 
 _WIDE = 200  # characters
+_MARKS: Mapping[Status, tuple[str, str]] = {
+    "hit": ("cached", "green"),
+    "hit_if_same": ("cached?", "cyan"),
+    "miss": ("compute", "yellow"),
+}
 
 
 def show_plan(
     stage: str | None, profile: str, overrides: Sequence[str], location: str, as_json: bool
 ) -> None:
-    """Print the plan of a profile, or of one of its stages."""
+    """Print the plan of a profile, or of one of its stages. Changes nothing, and makes no store."""
     settings = load_settings(profile, overrides)
     stages = build(settings)
     if stage is not None and stage not in {each.name for each in stages}:
         raise SettingsError(
             f"the profile {profile} has no stage {stage!r}; it has {', '.join(s.name for s in stages)}"
         )
-    planned = list(plan(stages, Store.open(location), stage))
+    store = Store.peek(location)
+    planned = list(plan(stages, store, stage))
     if stage is not None:
         planned = [each for each in planned if each.stage == stage]
     if as_json:
-        emit([each.__dict__ for each in planned])
+        emit([{**each.__dict__, "hit": each.hit} for each in planned])
         return
     console = output_console()
     console.print(Text(f"{settings.title}: {len(stages)} stages, store {location}"))
@@ -40,10 +46,22 @@ def show_plan(
     if stage is None:
         _print_sources(console, settings)
     _print_stages(console, planned)
-    misses = [each for each in planned if not each.hit]
-    known = [each.seconds for each in misses if each.seconds is not None]
-    cost = f"; about {duration(sum(known))} by what they took last time" if known else ""
-    console.print(Text(f"{len(planned) - len(misses)} cached, {len(misses)} to compute{cost}"))
+    counts = {status: sum(each.status == status for each in planned) for status in _MARKS}
+    parts = [f"{counts['hit']} cached", f"{counts['miss']} to compute"]
+    if counts["hit_if_same"]:
+        parts.insert(1, f"{counts['hit_if_same']} cached if the bytes are the same")
+    console.print(Text(f"{', '.join(parts)}{_cost_told(planned)}"))
+    if store is None:
+        console.print(Text("no run yet: `rnnsearch run`"))
+
+
+def _cost_told(planned: Sequence[Planned]) -> str:
+    found = cost(planned)
+    if found is None:
+        return ""
+    if found.least == found.most:
+        return f"; about {duration(found.least)} by the last times"
+    return f"; at least {duration(found.least)}, at most {duration(found.most)} by the last times"
 
 
 def _print_sources(console: Console, settings: Settings) -> None:
@@ -61,9 +79,14 @@ def _print_sources(console: Console, settings: Settings) -> None:
 def _print_stages(console: Console, planned: Sequence[Planned]) -> None:
     table = Table("stage", "shape", "", "last time", "why", box=None, pad_edge=False, header_style="bold")
     for each in planned:
-        mark = Text("cached", "green") if each.hit else Text("compute", "yellow")
         took = duration(each.seconds) if each.seconds is not None else ""
-        table.add_row(each.stage, each.shape, mark, took, Text("\n".join(each.reasons), overflow="fold"))
+        table.add_row(
+            each.stage,
+            each.shape,
+            Text(*_MARKS[each.status]),
+            took,
+            Text("\n".join(each.reasons), overflow="fold"),
+        )
     console.print(table)
 
 

@@ -13,7 +13,7 @@ from rnnsearch.flows.dag import build
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.job import events_folder
 from rnnsearch.flows.plan import plan
-from rnnsearch.flows.recipe import Outputs, recipe_of
+from rnnsearch.flows.recipe import NOT_COMPUTED, Outputs, recipe_of
 from rnnsearch.flows.settings import load_settings
 from rnnsearch.flows.shapes import Stage
 from rnnsearch.storage.digests import Digest
@@ -155,7 +155,9 @@ def _recipe_now(store: Store, stage: str, profile: str, overrides: Sequence[str]
     if stage not in stages:
         raise UsageError(f"the profile {profile} has no stage {stage!r}; it has {', '.join(stages)}")
     known = {
-        each.stage: each.outputs for each in plan(list(stages.values()), store) if each.outputs is not None
+        each.stage: each.outputs
+        for each in plan(list(stages.values()), store)
+        if each.hit and each.outputs is not None
     }
     wanted: Stage = stages[stage]
     if missing := [name for name in wanted.upstream() if name not in known]:
@@ -167,7 +169,7 @@ def _recipe_now(store: Store, stage: str, profile: str, overrides: Sequence[str]
 
 def _adoptable(store: Store, recipe: Recipe) -> Attempt:
     """The newest intact attempt that differs in code or versions alone."""
-    reasons = "it never ran in this store"
+    reasons = NOT_COMPUTED
     for attempt in reversed(store.ledger.history(recipe.stage)):
         others = [c for c in compare_recipes(attempt.recipe, recipe) if c.kind in ("config", "input")]
         if others:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, MutableMapping
-from urllib.request import proxy_bypass_environment
+from urllib import request
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
@@ -34,4 +34,5 @@ def proxies(environment: Mapping[str, str] = os.environ) -> Mapping[str, str]:
 def proxied(host: str, environment: Mapping[str, str] = os.environ) -> bool:
     """Whether calls to a host go to a proxy."""
     exceptions = next((environment[name] for name in _EXCEPTIONS if environment.get(name)), "")
-    return bool(proxies(environment)) and not proxy_bypass_environment(host, {"no": exceptions})
+    bypass = request.proxy_bypass_environment(host, {"no": exceptions})  # type: ignore[attr-defined] # not in the stubs
+    return bool(proxies(environment)) and not bypass

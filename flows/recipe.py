@@ -19,6 +19,9 @@ Outputs = Mapping[str, Digest]
 
 PYTHON = ".".join(platform.python_version_tuple()[:2])
 
+NOT_COMPUTED = "not computed yet"
+"""The reason for a stage that has no earlier recipe in the store."""
+
 BOUNDARY: Mapping[str, str] = {
     "rnnsearch.storage.store": "where bytes lie; `storage.parquet` and `storage.artifacts` decide them",
     "rnnsearch.storage.blobs": "bytes are named by their digest and verified when read",
@@ -138,7 +141,7 @@ def differences(store: Store, recipe: Recipe, roots: tuple[str, ...]) -> tuple[s
     others = [each for each in store.ledger.recipes(recipe.stage) if each.key != recipe.key]
     nearest = nearest_recipe(recipe, others)
     if nearest is None:
-        return ("it never ran in this store",)
+        return (NOT_COMPUTED,)
     return tuple(told(nearest, recipe, store.code_parts(nearest.code), code_of(roots).parts))
 
 

@@ -82,6 +82,9 @@ class Backend(Protocol):
     def names(self, prefix: str) -> list[str]:
         """All names inside the folder `prefix`, at any depth, sorted."""
 
+    def states(self, prefix: str) -> dict[str, FileState]:
+        """Size and fingerprint of every name inside the folder `prefix`, at any depth."""
+
     def children(self, prefix: str) -> list[str]:
         """The first parts of the names inside the folder `prefix`, without the prefix, sorted."""
 

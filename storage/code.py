@@ -1,44 +1,40 @@
-"""The code digest: what the roots of a stage reach inside the package, by syntax and without importing anything.
+"""The code digest: what the roots of a stage reach inside the package, by content and without importing anything.
 
-From each root one follows the names that it uses: in its own module, through imports, as attributes of modules;
-base classes, decorators, defaults and annotations too. Counted are the definitions reached, the imports that bind
-the names used (those of other people's packages by name: their versions are in the recipe), and the module-level
-statements with effects of every module that gets imported on the way. Not counted: docstrings and comments.
+A definition's digest is that of its canonical syntax in which every reference is replaced by the digest of what it
+refers to; definitions that refer to each other in a circle are hashed as one group. Names and places do not count.
+Counted as well are the statements with effects of every module that is imported on the way, and the bytes of files
+that the code names.
 """
 
+import ast
 import contextlib
 import difflib
 import gc
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import rnnsearch
+from rnnsearch.storage.definition import Key, Written, write_definition, write_hints
 from rnnsearch.storage.digests import Digest, canonical_json, hash_bytes
-from rnnsearch.storage.errors import StoreError
-from rnnsearch.storage.syntax import Chain, Import, Module, parse_module
+from rnnsearch.storage.effects import Effects
+from rnnsearch.storage.package import CodeError, Package
+from rnnsearch.storage.parts import Part
+from rnnsearch.storage.syntax import Module
 
-EFFECTS = "<module>"
-"""Symbol of a module's statements with effects."""
+__all__ = ["CodeDigest", "CodeError", "code_digest"]
 
-_PACKAGE_FILE = "__init__.py"
 _LOADER = "rnnsearch.storage.loading"  # every module passes through it, and it decides what none of them does
-_DYNAMIC_BUILTINS = frozenset({"__import__", "eval", "exec"})
-_DYNAMIC_MODULES = frozenset({"importlib", "runpy", "pkgutil", "zipimport", "imp"})
-_HARMLESS = frozenset({"metadata", "resources"})  # of importlib: they read files, and run no code
-
-
-class CodeError(StoreError):
-    """The code that roots reach cannot be told from the syntax alone, or a root does not exist."""
+_KEPT = 4  # packages whose digests are remembered
+_PACKAGES: dict[tuple[Path, str, frozenset[str]], "_Graph"] = {}
 
 
 class CodeDigest(NamedTuple):
     """What decides a stage on the side of code."""
 
-    digest: Digest  # of the canonical JSON of the parts
-    parts: Mapping[str, str]  # `module:symbol` or `file:path` to the digest of its syntax or bytes
-    sources: Mapping[str, str]  # `module:symbol` to its text as it stands in the file
+    digest: Digest  # of the content of what is reached
+    parts: Mapping[str, str]  # `module:symbol` or `file:path` to a `Part` as text
+    sources: Mapping[str, str]  # `module:symbol` or `file:path` to its text
 
 
 def code_digest(
@@ -54,19 +50,23 @@ def code_digest(
     A root is `rnnsearch.pipeline.clean:clean_shard`, or a module for all that is in it; `data` are other files, by
     their path inside the package. The search does not go into the modules `outside` (nor those below them), as if
     they were other people's: they must not decide bytes, or be roots themselves. `package` is the folder of the
-    package called `name`: by default where this one lies. CodeError for an unknown root or file, a star import, or
-    code that imports or executes text.
+    package called `name`: by default where this one lies. CodeError for an unknown root or file, and for code or
+    files that the syntax does not name: a star import, a dynamic import, text that is executed.
     """
     folder = package if package is not None else Path(rnnsearch.__path__[0])
-    reach = _Reach(folder, name, frozenset((*outside, _LOADER)))
     with _collector_paused():
-        for root in roots:
-            module, _, symbol = root.partition(":")
-            reach.root(module, symbol)
-    for path in data:
-        reach.data(path)
-    parts = dict(sorted(reach.parts.items()))
-    return CodeDigest(hash_bytes(canonical_json(parts)), parts, dict(sorted(reach.sources.items())))
+        return _graph(folder, name, frozenset((*outside, _LOADER))).digest(tuple(roots), tuple(data))
+
+
+def _graph(folder: Path, name: str, outside: frozenset[str]) -> "_Graph":
+    """The graph of the package as it is now; what an earlier call found stands while no file changed."""
+    key = (folder, name, outside)
+    known = _PACKAGES.pop(key, None)
+    graph = known if known is not None and known.package.is_current() else _Graph(Package(*key))
+    _PACKAGES[key] = graph
+    while len(_PACKAGES) > _KEPT:
+        del _PACKAGES[next(iter(_PACKAGES))]
+    return graph
 
 
 @contextlib.contextmanager
@@ -81,200 +81,292 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-class _Reach:
-    """The search from the roots."""
+class _Reached(NamedTuple):
+    """What roots reach."""
 
-    def __init__(self, folder: Path, name: str, outside: frozenset[str]) -> None:
-        self.parts: dict[str, str] = {}
-        self.sources: dict[str, str] = {}
-        self._folder = folder
-        self._name = name
-        self._outside = outside
-        self._paths = dict(_module_paths(folder, name))
-        self._modules: dict[str, Module] = {}
-        self._entered: set[str] = set()
-        self._waiting: list[tuple[Module, str]] = []
-        self._whole: set[str] = set()
+    keys: tuple[Key, ...]  # in the order in which they are met
+    entered: tuple[str, ...]  # modules that are imported
+    reads: frozenset[str]  # see `Written.reads`
 
-    def root(self, name: str, symbol: str) -> None:
-        """Reach a symbol, or a whole module."""
-        module = self._module(name)
+
+class _Graph:
+    """The definitions of one package and their references, looked at as far as somebody asked."""
+
+    def __init__(self, package: Package) -> None:
+        self.package = package
+        self._effects = Effects(package)
+        self._written: dict[Key, Written] = {}
+        self._full: dict[Key, str] = {}
+        self._acting: dict[str, bool] = {}
+
+    def digest(self, roots: Sequence[str], data: Sequence[str]) -> CodeDigest:
+        """The digest of what roots and data files reach."""
+        starts = [self._starts(root) for root in roots]
+        named = [key for group in starts for key in group]
+        reached = self._reach(named)
+        hints: list[Key] = []
+        while "hints" in reached.reads:
+            values = {value for key in reached.keys for value in self.written(key).values}
+            wanted = [key for key in reached.keys if key in values or f"{key.module}:{key.symbol}" in roots]
+            found = [Key("hints", key.module, key.symbol) for key in wanted if self._has_hints(key)]
+            if found == hints:
+                break
+            hints = found
+            reached = self._reach([*named, *hints])
+        effects = [Key("effects", name, "") for name in reached.entered if self._acts(name)]
+        files = [Key("file", "", path) for path in data]
+        content = {
+            "roots": [sorted(self.full(key) for key in group) for group in starts],
+            "files": [self.full(key) for key in files],
+            "effects": sorted(self.full(key) for key in effects),
+            "hints": [self.full(key) for key in hints],
+            "shared": self._shared(reached.keys),
+            "facets": [facet.own for facet in self._facets(reached).values()],
+        }
+        keys = [key for key in (*reached.keys, *files) if key.kind != "module"]
+        parts = {key.place: self._part(key).to_text() for key in keys}
+        parts |= {place: part.to_text() for place, part in self._facets(reached).items()}
+        sources = {key.place: self._source(key) for key in keys if key.kind != "hints"}
+        return CodeDigest(
+            hash_bytes(canonical_json(content)), dict(sorted(parts.items())), dict(sorted(sources.items()))
+        )
+
+    def written(self, key: Key) -> Written:
+        """The canonical syntax of what is reached."""
+        if key not in self._written:
+            self._written[key] = self._write(key)
+        return self._written[key]
+
+    def full(self, key: Key) -> str:
+        """The digest of something with all that it refers to."""
+        if key not in self._full:
+            self._hash_from(key)
+        return self._full[key]
+
+    def _write(self, key: Key) -> Written:
+        if key.kind == "file":
+            return _plain(hash_bytes(self.package.file(key.symbol)))
+        module = self.package.known_module(key.module)
+        if key.kind == "module":
+            names = sorted({*module.definitions, *module.imports})
+            targets = [self.package.resolve(module, (name,), key.place) for name in names]
+            ours = [
+                (
+                    name,
+                    Key(
+                        "definition" if target.kind == "definition" else "module", target.module, target.name
+                    ),
+                )
+                for name, target in zip(names, targets, strict=True)
+                if target.kind in {"definition", "module"}
+            ]
+            entered = {name for target in targets for name in target.through} | {key.module}
+            words = [
+                each for name, target in zip(names, targets, strict=True) for each in (name, target.kind)
+            ]
+            foreign = [target.name for target in targets if target.kind == "foreign"]
+            own = hash_bytes("\x1f".join([*words, *foreign]).encode())
+            return Written(
+                own, tuple(each for _, each in ours), frozenset(), "", frozenset(entered), frozenset()
+            )
+        statements = self._statements(key, module)
+        write = write_hints if key.kind == "hints" else write_definition
+        return write(self.package, module, key, statements)
+
+    def _statements(self, key: Key, module: Module) -> Sequence[ast.stmt]:
+        if key.kind == "effects":
+            return self._effects.of(module)
+        return module.definitions.get(key.symbol, [])
+
+    def _starts(self, root: str) -> list[Key]:
+        """What a root means: a definition, or those of a module that no other one of it refers to."""
+        name, _, symbol = root.partition(":")
+        module = self.package.module(name)
         if module is None:
             raise CodeError(
-                f"no module {name} in {self._folder}; a root is written as {self._name}.module:symbol"
+                f"no module {name} in {self.package.folder}; a root is written as {self.package.name}.module:symbol"
             )
         if not symbol:
-            self._reach_whole(module)
-        elif symbol in module.definitions or symbol in module.imports:
-            self._resolve(module, (symbol,), f"the root {name}")
-        else:
+            return self._tops(module)
+        if symbol not in module.definitions and symbol not in module.imports:
             near = difflib.get_close_matches(symbol, module.definitions, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise CodeError(f"{name} has no {symbol} at its top level{hint}")
-        self._drain()
-
-    def data(self, path: str) -> None:
-        """Count a file that is not Python."""
-        try:
-            content = (self._folder / path).read_bytes()
-        except OSError as error:
+        target = self.package.resolve(module, (symbol,), f"the root {root}")
+        if target.kind not in {"definition", "module"}:
             raise CodeError(
-                f"cannot read the declared file {path} in {self._folder}: {error.strerror}"
-            ) from error
-        self.parts[f"file:{path}"] = hash_bytes(content)
+                f"the root {root} is not of this package: {symbol} is imported from {target.name}"
+            )
+        return [Key("definition" if target.kind == "definition" else "module", target.module, target.name)]
 
-    def _drain(self) -> None:
-        while self._waiting:
-            module, symbol = self._waiting.pop()
-            uses = module.uses_of(symbol)
-            place = f"{module.name}:{symbol or EFFECTS}"
-            if uses.hidden is not None:
-                raise CodeError(
-                    f"{place} uses {uses.hidden}: classes found by existing hide code from the digest; "
-                    "name them in a list"
+    def _tops(self, module: Module) -> list[Key]:
+        keys = [Key("definition", module.name, symbol) for symbol in module.definitions]
+        if not keys:
+            return [Key("module", module.name, "")]
+        below: set[Key] = set()
+        tops: list[Key] = []
+        reach = {key: set(self._reach([key]).keys) for key in keys}
+        for key in keys:
+            if key in below:
+                continue
+            above = [other for other in keys if other != key and key in reach[other]]
+            if all(other in reach[key] for other in above):  # of a circle the first stands for all
+                tops.append(key)
+                below |= reach[key]
+        return sorted(tops, key=self.full)
+
+    def _reach(self, starts: Iterable[Key]) -> _Reached:
+        """Follow references from the starts and from the effects of every module that is imported."""
+        met: dict[Key, None] = {}
+        entered: dict[str, None] = {}
+        reads: set[str] = set()
+        waiting = list(starts)[::-1]
+        while waiting:
+            key = waiting.pop()
+            if key in met:
+                continue
+            met[key] = None
+            written = self.written(key)
+            reads |= written.reads
+            waiting.extend(reversed(written.references))
+            for name in sorted(written.entered):
+                waiting[:0] = self._enter(name, entered)
+        return _Reached(tuple(met), tuple(entered), frozenset(reads))
+
+    def _enter(self, name: str, entered: dict[str, None]) -> list[Key]:
+        """Note that a module is imported, with those that it imports; their effects."""
+        found: list[Key] = []
+        waiting = [name]
+        while waiting:
+            here = waiting.pop()
+            if here in entered:
+                continue
+            module = self.package.module(here)
+            if module is None:
+                continue
+            entered[here] = None
+            if self._acts(here):
+                found.append(Key("effects", here, ""))
+            imported = [here.rpartition(".")[0]]
+            for target in module.loaded:
+                imported += [target.whole or target.module, f"{target.module}.{target.symbol}"]
+            waiting += [each for each in imported if not self.package.is_cut(here, each)]
+        return found
+
+    def _acts(self, name: str) -> bool:
+        if name not in self._acting:
+            self._acting[name] = bool(self._effects.of(self.package.known_module(name)))
+        return self._acting[name]
+
+    def _has_hints(self, key: Key) -> bool:
+        if key.kind != "definition":
+            return False
+        statements = self.package.known_module(key.module).definitions.get(key.symbol, [])
+        return any(isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) for statement in statements)
+
+    def _hash_from(self, start: Key) -> None:
+        """Hash what `start` refers to before it, circles as one group (Tarjan's algorithm)."""
+        number: dict[Key, int] = {}
+        low: dict[Key, int] = {}
+        path: list[Key] = []
+        on_path: set[Key] = set()
+        calls: list[tuple[Key, Iterator[Key]]] = []
+
+        def begin(key: Key) -> None:
+            number[key] = low[key] = len(number)
+            path.append(key)
+            on_path.add(key)
+            calls.append((key, iter(self.written(key).references)))
+
+        begin(start)
+        while calls:
+            key, left = calls[-1]
+            for other in left:
+                if other in self._full:
+                    continue
+                if other not in number:
+                    begin(other)
+                    break
+                if other in on_path:
+                    low[key] = min(low[key], number[other])
+            else:
+                calls.pop()
+                if calls:
+                    low[calls[-1][0]] = min(low[calls[-1][0]], low[key])
+                if low[key] == number[key]:
+                    place = path.index(key)
+                    group = path[place:]
+                    del path[place:]
+                    on_path.difference_update(group)
+                    self._hash_group(group)
+
+    def _hash_group(self, group: Sequence[Key]) -> None:
+        """Hash definitions that refer to each other: unfold each as often as there are members."""
+        colours = {key: self.written(key).own for key in group}
+        rounds = (
+            1 if len(group) == 1 and group[0] not in self.written(group[0]).references else len(group) + 1
+        )
+        for _ in range(rounds):
+            colours = {
+                key: hash_bytes(
+                    "\n".join(
+                        [
+                            self.written(key).own,
+                            *(
+                                colours[each] if each in colours else self._full[each]
+                                for each in self.written(key).references
+                            ),
+                        ]
+                    ).encode()
                 )
-            for chain in uses.chains:
-                self._resolve(module, chain, place)
-            for target in uses.imports:
-                self._follow(module.name, target, (), place)
+                for key in group
+            }
+        self._full.update(colours)
 
-    def _enter(self, module: Module) -> None:
-        """Count what happens when a module is imported."""
-        if module.name in self._entered:
-            return
-        self._entered.add(module.name)
-        if module.star is not None:
-            raise CodeError(
-                f"{module.name} imports everything from {module.star}: the syntax does not tell what that is; "
-                "name what is used"
-            )
-        if module.effects:
-            self.parts[f"{module.name}:{EFFECTS}"] = module.hash_of("")
-            self.sources[f"{module.name}:{EFFECTS}"] = module.source_of("")
-            self._waiting.append((module, ""))
-        parent = self._module(module.name.rpartition(".")[0])
-        if parent is not None:
-            self._enter(parent)
-        for target in module.loaded:
-            for name in (target.whole or target.module, f"{target.module}.{target.symbol}"):
-                if not self._is_cut(module.name, name) and (loaded := self._module(name)) is not None:
-                    self._enter(loaded)
+    def _shared(self, keys: Sequence[Key]) -> list[int]:
+        """Which of several classes or variables of equal content each reference means.
 
-    def _reach(self, module: Module, symbol: str) -> None:
-        """Count a definition and queue what it uses, or follow the import that binds the name."""
-        self._enter(module)
-        place = f"{module.name}:{symbol}"
-        if place in self.parts:
-            return
-        targets = module.imports.get(symbol, [])
-        bindings = [f"{target.whole or target.module}:{target.symbol or ''}" for target in targets]
-        if symbol in module.definitions:
-            self.parts[place] = hash_bytes("\n".join([module.hash_of(symbol), *bindings]).encode())
-            self.sources[place] = module.source_of(symbol)
-            self._waiting.append((module, symbol))
-        else:
-            self.parts[place] = hash_bytes("\n".join(bindings).encode())
+        Two empty classes of errors, or two empty tables, are equal by content and yet two.
+        """
+        count: dict[str, int] = {}
+        for key in keys:
+            if self._has_identity(key):
+                count[self.full(key)] = count.get(self.full(key), 0) + 1
+        numbers: dict[Key, int] = {}
+        references = (each for key in keys for each in self.written(key).references)
+        twins = (each for each in references if self._has_identity(each) and count[self.full(each)] > 1)
+        return [numbers.setdefault(each, len(numbers)) for each in twins]
 
-    def _resolve(self, module: Module, chain: Chain, place: str) -> None:
-        """Reach what a chain of names means in a module."""
-        name = chain[0]
-        known = name in module.definitions or name in module.imports
-        if known:
-            self._reach(module, name)
-            for target in module.imports.get(name, ()):
-                self._follow(module.name, target, chain[1:], place)
-        elif name in _DYNAMIC_BUILTINS:
-            raise CodeError(
-                f"{place} uses {name}: the syntax does not tell what that runs; call functions by name"
-            )
-        elif name in {"globals", "vars"}:
-            self._reach_whole(module)
+    def _has_identity(self, key: Key) -> bool:
+        return key.kind == "definition" and not self._has_hints(key)
 
-    def _follow(self, user: str, target: Import, rest: Chain, place: str) -> None:
-        """Reach what an import in the module `user` and the attributes after it mean."""
-        if not self._is_ours(target.module):
-            self._check_foreign(target, rest, place)
-            return
-        if target.symbol is not None:
-            rest = (target.symbol, *rest)
-        self._reach_attribute(user, target.module, rest)
+    def _facets(self, reached: _Reached) -> Mapping[str, Part]:
+        """What counts only for stages that read it: the texts of errors, the names of classes and functions."""
+        found: dict[str, Part] = {}
+        for key in reached.keys:
+            if key.kind not in {"definition", "effects"}:
+                continue
+            if "texts" in reached.reads and (texts := self.written(key).texts):
+                found[f"{key.place} (texts)"] = Part(texts, texts)
+            kinds = {"ClassDef"} if "class names" in reached.reads else set()
+            if "names" in reached.reads:
+                kinds |= {"ClassDef", "FunctionDef", "AsyncFunctionDef"}
+            statements = self.package.known_module(key.module).definitions.get(key.symbol, [])
+            if key.kind == "definition" and any(each.__class__.__name__ in kinds for each in statements):
+                name = hash_bytes(key.symbol.encode())
+                found[f"{key.place} (name)"] = Part(name, name)
+        return found
 
-    def _reach_attribute(self, user: str, name: str, chain: Chain) -> None:
-        """Reach `chain` in a module: a name of it, a submodule's, or all of it where it is used as a value."""
-        if self._is_cut(user, name):
-            return
-        module = self._module(name)
-        if module is None:
-            raise CodeError(f"no module {name} in {self._folder}, but {user} imports it")
-        self._enter(module)
-        if not chain:
-            self._reach_whole(module)
-            return
-        symbol = chain[0]
-        if symbol in module.definitions or symbol in module.imports:
-            self._resolve(module, chain, module.name)
-        elif f"{name}.{symbol}" in self._paths:
-            self._reach_attribute(user, f"{name}.{symbol}", chain[1:])
-        elif "__getattr__" in module.definitions:
-            self._reach(module, "__getattr__")
-        elif not symbol.startswith("__"):  # __name__, __file__ … every module has
-            raise CodeError(f"{name} has no {symbol} at its top level, but it is used")
+    def _part(self, key: Key) -> Part:
+        written = self.written(key)
+        return Part(written.own, self.full(key), tuple(each.place for each in written.references))
 
-    def _reach_whole(self, module: Module) -> None:
-        self._enter(module)
-        if module.name in self._whole:
-            return
-        self._whole.add(module.name)
-        for symbol in [*module.definitions, *module.imports]:
-            self._resolve(module, (symbol,), module.name)
-
-    def _check_foreign(self, target: Import, rest: Chain, place: str) -> None:
-        names = [*(target.whole or target.module).split("."), *([target.symbol] if target.symbol else [])]
-        path = [target.module, *rest] if target.whole else [*names, *rest]
-        if path[0] in _DYNAMIC_MODULES and not (len(path) > 1 and path[1] in _HARMLESS):
-            raise CodeError(
-                f"{place} uses {'.'.join(path)}: a dynamic import hides code from the digest; import it at the top"
-            )
-        if path[:2] == ["sys", "modules"] or (path[0] == "builtins" and path[-1] in _DYNAMIC_BUILTINS):
-            raise CodeError(f"{place} uses {'.'.join(path)}: it hides code from the digest; import by name")
-
-    def _is_ours(self, name: str) -> bool:
-        return name == self._name or name.startswith(f"{self._name}.")
-
-    def _is_cut(self, user: str, name: str) -> bool:
-        """Whether the way from one module to another leads outside."""
-        return _is_below(name, self._outside) and not _is_below(user, self._outside)
-
-    def _module(self, name: str) -> Module | None:
-        """The module of a name, or None if the package has none such."""
-        if name in self._paths and name not in self._modules:
-            self._modules[name] = _parse(name, self._paths[name])
-        return self._modules.get(name)
+    def _source(self, key: Key) -> str:
+        if key.kind == "file":
+            return self.package.file(key.symbol).decode("utf-8", "replace")
+        module = self.package.known_module(key.module)
+        return module.source_of(self._statements(key, module))
 
 
-def _parse(name: str, path: Path) -> Module:
-    try:
-        return parse_module(name, path.read_bytes(), is_package=path.name == _PACKAGE_FILE)
-    except OSError as error:
-        raise CodeError(f"cannot read {path}: {error.strerror}") from error
-    except SyntaxError as error:
-        raise CodeError(f"{path}, line {error.lineno}: {error.msg}; mend it first") from error
-
-
-def _module_paths(folder: Path, name: str) -> Iterator[tuple[str, Path]]:
-    """Every module below a package's folder; islands may be links."""
-    try:
-        entries = list(os.scandir(folder))
-    except OSError as error:
-        raise CodeError(f"cannot list {folder}, the folder of {name}: {error.strerror}") from error
-    for entry in entries:
-        if entry.name == _PACKAGE_FILE:
-            yield name, folder / entry.name
-        elif entry.name.endswith(".py"):
-            yield f"{name}.{entry.name.removesuffix('.py')}", folder / entry.name
-        elif entry.name.isidentifier() and entry.name != "__pycache__" and entry.is_dir():
-            yield from _module_paths(folder / entry.name, f"{name}.{entry.name}")
-
-
-def _is_below(name: str, modules: frozenset[str]) -> bool:
-    return any(name == module or name.startswith(f"{module}.") for module in modules)
+def _plain(own: str) -> Written:
+    return Written(own, (), frozenset(), "", frozenset(), frozenset())

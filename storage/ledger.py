@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote
 from rnnsearch.storage.backends import Backend
 from rnnsearch.storage.digests import Digest, canonical_json, hash_bytes, is_digest
 from rnnsearch.storage.errors import DamagedError, MissingError, StoreError
+from rnnsearch.storage.index import Index
 from rnnsearch.storage.recipes import Recipe, parse_recipe
 from rnnsearch.storage.records import is_sealed, seal, unseal
 
@@ -65,6 +66,7 @@ class Ledger:
         self._backend = backend
         self._folder = folder
         self._fan_out = fan_out
+        self._index = Index(backend)
         self._recipes: dict[tuple[str, Digest], Recipe] = {}  # they never change
 
     def record(
@@ -164,15 +166,25 @@ class Ledger:
 
     def recipes(self, stage: str) -> list[Recipe]:
         """The recipes of a stage, in order of their keys; damaged ones are left out."""
-        return [recipe for _, recipe in self._recipes_of(stage, self.keys(stage))]
+        bodies = self._bodies(stage)
+        return [self._recipe(stage, _key_in(name), bodies[name]) for name in bodies if _is_recipe(name)]
 
     def history(self, stage: str) -> list[Attempt]:
         """Every attempt of a stage, oldest first by the writers' clocks."""
-        keys = [
-            key for key, _ in self._recipes_of(stage, self.keys(stage))
-        ]  # all read at once, then remembered
+        recipes: dict[Digest, Recipe] = {}
+        records: dict[Digest, dict[int, Mapping[str, Any]]] = {}
+        for name, body in self._bodies(stage).items():
+            if _is_recipe(name):
+                recipes[_key_in(name)] = self._recipe(stage, _key_in(name), body)
+            else:
+                records.setdefault(_key_in(name), {})[_number(name.rpartition("/")[2])] = body
         return sorted(
-            (attempt for key in keys for attempt in self._load(stage, key)),
+            (
+                attempt
+                for key, numbered in records.items()
+                if key in recipes
+                for attempt in _attempts_of(key, recipes[key], numbered)
+            ),
             key=lambda attempt: (attempt.recorded, attempt.key, attempt.number),
         )
 
@@ -249,20 +261,20 @@ class Ledger:
         recipes = self._recipes_of(stage, [key])
         if not recipes:
             return []
-        attempts: dict[int, Attempt] = {}
-        for name, data in zip(
-            names, self._backend.read_many([f"{folder}/{name}" for name in names]), strict=True
-        ):
-            try:
-                body = unseal(data or b"", f"{folder}/{name}")
-            except DamagedError:
-                continue  # as if it were not there: the stage runs again; `verify` names it
-            number = _number(name)
-            if body["kind"] == "attempt":
-                attempts[number] = _parse_attempt(key, number, recipes[0][1], body)
-            elif body["number"] in attempts:
-                attempts[body["number"]] = replace(attempts[body["number"]], withdrawn=body["kind"])
-        return list(attempts.values())
+        whole = [f"{folder}/{name}" for name in names]
+        bodies = {
+            _number(name.rpartition("/")[2]): body
+            for name, data in zip(whole, self._backend.read_many(whole), strict=True)
+            if data is not None and (body := _parse_record(name, data)) is not None
+        }
+        return _attempts_of(key, recipes[0][1], bodies)
+
+    def _bodies(self, stage: str) -> dict[str, Mapping[str, Any]]:
+        """The sound recipes and records of a stage by name, through the index."""
+        return self._index.bodies(f"{self._folder}/{_folder_of(stage)}", _parse_record)
+
+    def _recipe(self, stage: str, key: Digest, body: Mapping[str, Any]) -> Recipe:
+        return self._recipes.setdefault((stage, key), parse_recipe(body))
 
     def _recipes_of(self, stage: str, keys: Sequence[Digest]) -> list[tuple[Digest, Recipe]]:
         unread = [key for key in keys if (stage, key) not in self._recipes]
@@ -275,6 +287,38 @@ class Ledger:
     def _key_folder(self, stage: str, key: Digest) -> str:
         fan = f"{key[:2]}/" if self._fan_out else ""
         return f"{self._folder}/{_folder_of(stage)}/{fan}{key}"
+
+
+def _is_recipe(name: str) -> bool:
+    return name.endswith(f"/{_RECIPE}")
+
+
+def _key_in(name: str) -> Digest:
+    """The key in a record's whole name."""
+    return Digest(name.split("/")[-2])
+
+
+def _parse_record(name: str, data: bytes) -> Mapping[str, Any] | None:
+    """A recipe's or record's body; None where it is damaged: as if it were not there, and `verify` names it."""
+    if _is_recipe(name):
+        return dict(json.loads(data)) if hash_bytes(data) == _key_in(name) else None
+    if not _number(name.rpartition("/")[2]):
+        return None
+    try:
+        return unseal(data, name)
+    except DamagedError:
+        return None
+
+
+def _attempts_of(key: Digest, recipe: Recipe, bodies: Mapping[int, Mapping[str, Any]]) -> list[Attempt]:
+    """The attempts of a key from its records by number, with those taken back."""
+    attempts: dict[int, Attempt] = {}
+    for number, body in sorted(bodies.items()):
+        if body["kind"] == "attempt":
+            attempts[number] = _parse_attempt(key, number, recipe, body)
+        elif body["number"] in attempts:
+            attempts[body["number"]] = replace(attempts[body["number"]], withdrawn=body["kind"])
+    return list(attempts.values())
 
 
 def _parse_attempt(key: Digest, number: int, recipe: Recipe, body: Mapping[str, Any]) -> Attempt:

@@ -1,8 +1,8 @@
 """Lineage, read from the ledger: what an artifact was made from, what was made from it, and where a row went."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +12,7 @@ from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.errors import DamagedError, MissingError, StoreError
 from rnnsearch.storage.ledger import Attempt
-from rnnsearch.storage.runs import Run
+from rnnsearch.storage.runs import Run, RunState
 from rnnsearch.storage.store import Store
 
 _SHORTEST = 4  # digits of a digest that are taken as its beginning
@@ -65,11 +65,22 @@ class Branch(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """What a word means: attempts, and the run they are of, or the one artifact meant."""
+    """What a word means: attempts, the run they are of, and the one artifact meant."""
 
     attempts: tuple[Attempt, ...]
-    run: Run | None = None
+    run: Run | None = None  # None: no finished run used them
     artifact: Digest | None = None
+    whole: bool = False  # the word names the run itself
+
+
+class RunUse(NamedTuple):
+    """One use of an artifact or attempt by a run."""
+
+    run: str
+    state: RunState
+    stage: str
+    how: Literal["computed", "cached", "read"]
+    recipe: Digest
 
 
 class Sighting(NamedTuple):
@@ -97,19 +108,59 @@ def read_graph(store: Store) -> Graph:
     return Graph(tuple(attempts), makers, users)
 
 
-def find_subject(store: Store, graph: Graph, word: str) -> Subject:
+def find_subject(store: Store, graph: Graph, word: str, scope: str | None = None) -> Subject:
     """What `word` names: a run or tag, a stage, or the beginning of a recipe's key or an artifact's digest.
 
-    MissingError if it names nothing, StoreError if it names several artifacts or keys.
+    Of several attempts it is the one that the run `scope` used; without `scope`, the newest finished run that used
+    one of them; the newest attempt only where no finished run used any. MissingError if the word names nothing, or
+    nothing that the run `scope` used; StoreError if it names several artifacts or keys.
     """
-    run = _find_run(store, word)
+    run = _find_run(store, word) if scope is None else None
     if run is not None:
         uses = {(use.key, use.attempt): position for position, use in enumerate(run.uses)}
         used = [attempt for attempt in graph.attempts if (attempt.key, attempt.number) in uses]
-        return Subject(tuple(sorted(used, key=lambda each: uses[each.key, each.number])), run=run)
-    of_stage = [attempt for attempt in graph.attempts if attempt.stage == word]
-    if of_stage:
-        return Subject((of_stage[-1],))
+        return Subject(tuple(sorted(used, key=lambda each: uses[each.key, each.number])), run=run, whole=True)
+    candidates, artifact = _candidates(store, graph, word)
+    runs = [store.runs.find(scope)] if scope is not None else reversed(_finished(store))
+    for run in runs:
+        if chosen := _used_in(run, candidates, stage=word):
+            return Subject((chosen,), run, artifact)
+    if scope is not None:
+        raise MissingError(
+            f"run {run.id if run else scope} did not use {word}; `rnnsearch runs {scope}` lists its stages"
+        )
+    if artifact is not None:
+        maker = graph.maker(artifact)
+        return Subject((maker.attempt,) if maker else candidates[:1], artifact=artifact)
+    return Subject(candidates[-1:])
+
+
+def uses_of(store: Store, graph: Graph, word: str) -> tuple[RunUse, ...]:
+    """Which runs used what `word` names (a stage, a recipe or an artifact), oldest first, and how.
+
+    An artifact is used by a run that made it, took it from the cache, or read it as an input.
+    """
+    candidates, artifact = _candidates(store, graph, word)
+    known = {(attempt.key, attempt.number): attempt for attempt in candidates}
+    found = []
+    for run in store.runs.list():
+        for use in run.uses:
+            attempt = known.get((use.key, use.attempt))
+            if attempt is None:
+                continue
+            if artifact is None or artifact in attempt.outputs.values():
+                found.append(
+                    RunUse(run.id, run.state, use.stage, "cached" if use.hit else "computed", use.key)
+                )
+            if artifact is not None and artifact in attempt.recipe.inputs.values():
+                found.append(RunUse(run.id, run.state, use.stage, "read", use.key))
+    return tuple(found)
+
+
+def _candidates(store: Store, graph: Graph, word: str) -> tuple[tuple[Attempt, ...], Digest | None]:
+    """The attempts that `word` may mean, oldest first (makers before readers), and the artifact if it names one."""
+    if of_stage := tuple(attempt for attempt in graph.attempts if attempt.stage == word):
+        return of_stage, None
     if len(word) >= _SHORTEST:
         keys = {attempt.key for attempt in graph.attempts if attempt.key.startswith(word)}
         artifacts = {digest for digest in (*graph.makers, *graph.users) if digest.startswith(word)}
@@ -118,14 +169,28 @@ def find_subject(store: Store, graph: Graph, word: str) -> Subject:
                 f"{word} begins {len(keys)} recipes and {len(artifacts)} artifacts; give more digits"
             )
         if keys:
-            return Subject(tuple(attempt for attempt in graph.attempts if attempt.key in keys)[-1:])
+            return tuple(attempt for attempt in graph.attempts if attempt.key in keys), None
         for artifact in artifacts:
-            links = (graph.maker(artifact), *graph.users.get(artifact, ()))
-            return Subject(tuple(link.attempt for link in links if link)[:1], artifact=artifact)
+            links = (*graph.makers.get(artifact, ()), *graph.users.get(artifact, ()))
+            return tuple(link.attempt for link in links), artifact
     raise MissingError(
         f"nothing in {store.location} is called {word!r}; give a run, a tag, a stage such as evaluate/rnnsearch, "
         f"or at least {_SHORTEST} digits of an artifact or recipe"
     )
+
+
+def _finished(store: Store) -> list[Run]:
+    return [run for run in store.runs.list() if run.state == "finished"]
+
+
+def _used_in(run: Run, candidates: Sequence[Attempt], stage: str) -> Attempt | None:
+    """The first candidate that a run used; of a stage what the run used last."""
+    known = {(attempt.key, attempt.number): attempt for attempt in candidates}
+    last = run.use(stage)
+    if last is not None and (last.key, last.attempt) in known:
+        return known[last.key, last.attempt]
+    used = {(use.key, use.attempt) for use in run.uses}
+    return next((attempt for identity, attempt in known.items() if identity in used), None)
 
 
 def ends_of(attempts: Iterable[Attempt]) -> tuple[Attempt, ...]:
@@ -158,22 +223,36 @@ def upstream(
     return grow(attempt)
 
 
-def downstream(graph: Graph, artifacts: Mapping[str, Digest]) -> tuple[Branch, ...]:
-    """What was made from these artifacts (by output name), to the end."""
-    shown = set[tuple[Digest, int]]()
+def downstream(
+    graph: Graph,
+    attempt: Attempt,
+    outputs: Collection[str] | None = None,
+    within: Collection[tuple[Digest, int]] | None = None,
+) -> tuple[Branch, ...]:
+    """What was made from an attempt's outputs (all, or those named), to the end; only by attempts `within`, if given.
 
-    def grow(outputs: Mapping[str, Digest]) -> tuple[Branch, ...]:
+    Of attempts that record which stage made their inputs, only those that read this stage's count: another stage may
+    have made equal bytes. Of older records every reader of the bytes does, but none that is on the way already.
+    """
+    shown = {(attempt.key, attempt.number)}
+
+    def grow(of: Attempt, names: Collection[str], way: frozenset[tuple[Digest, int]]) -> tuple[Branch, ...]:
         branches = []
-        for name, artifact in sorted(outputs.items()):
-            for link in graph.users.get(artifact, ()):
+        for name, artifact in sorted(of.outputs.items()):
+            for link in graph.users.get(artifact, ()) if name in names else ():
                 identity = (link.attempt.key, link.attempt.number)
+                made_by = link.attempt.observations.get("made_by", {}).get(link.name, "")
+                if identity in way or (within is not None and identity not in within):
+                    continue
+                if made_by not in ("", f"{of.stage}:{name}"):
+                    continue
                 repeated = identity in shown
                 shown.add(identity)
-                further = () if repeated else grow(link.attempt.outputs)
+                further = () if repeated else grow(link.attempt, link.attempt.outputs, way | {identity})
                 branches.append(Branch(name, artifact, link.attempt, link.name, further, repeated))
         return tuple(branches)
 
-    return grow(artifacts)
+    return grow(attempt, attempt.outputs if outputs is None else outputs, frozenset(shown))
 
 
 def trace_row(store: Store, attempts: Iterable[Attempt], corpus: str, line: int) -> Iterator[Sighting]:

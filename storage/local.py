@@ -156,7 +156,7 @@ class LocalBackend:
             except (FileNotFoundError, NotADirectoryError):
                 self._check_root()
                 return None
-        return FileState(state.st_size, f"{state.st_mtime_ns}-{state.st_ctime_ns}-{state.st_ino}")
+        return _state_of(state)
 
     def names(self, prefix: str) -> list[str]:
         """All names inside the folder `prefix`, at any depth, sorted."""
@@ -167,6 +167,26 @@ class LocalBackend:
             for name, is_folder in self._entries(folder):
                 (waiting if is_folder else found).append(f"{folder}/{name}")
         return sorted(found)
+
+    def states(self, prefix: str) -> dict[str, FileState]:
+        """Size and fingerprint of every name inside the folder `prefix`, at any depth."""
+        found: dict[str, FileState] = {}
+        waiting = [prefix]
+        while waiting:
+            folder = waiting.pop()
+            path = self._path(folder)
+            with self._failing(f"list {path}"):
+                try:
+                    with os.scandir(path) as entries:
+                        for entry in entries:
+                            if entry.is_dir(follow_symlinks=False):
+                                waiting.append(f"{folder}/{entry.name}")
+                            else:
+                                with contextlib.suppress(FileNotFoundError):  # deleted just now
+                                    found[f"{folder}/{entry.name}"] = _state_of(entry.stat())
+                except (FileNotFoundError, NotADirectoryError):
+                    self._check_root()
+        return found
 
     def children(self, prefix: str) -> list[str]:
         """The first parts of the names inside the folder `prefix`, without the prefix, sorted."""
@@ -287,6 +307,10 @@ class LocalBackend:
             raise explained(error, doing) from error
         except OSError as error:
             raise explained(error, doing) from error
+
+
+def _state_of(state: os.stat_result) -> FileState:
+    return FileState(state.st_size, f"{state.st_mtime_ns}-{state.st_ctime_ns}-{state.st_ino}")
 
 
 def _folder_identity(folder: Path) -> tuple[int, int]:

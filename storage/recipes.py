@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from rnnsearch.storage.digests import Digest, canonical_json, hash_bytes
+from rnnsearch.storage.parts import changed_parts
 
 _VERSION = 1
 
@@ -75,18 +76,47 @@ def compare_recipes(old: Recipe, new: Recipe) -> tuple[Change, ...]:
 
 
 def compare_code(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[Change, ...]:
-    """Which parts (`module:symbol`) differ between two code digests' parts."""
-    return tuple(_compare("code", old, new))
+    """The definitions whose own syntax differs between two code digests' parts, by present name.
+
+    What was only moved or renamed, or refers to others that changed, is left out.
+    """
+    return tuple(Change("code", *each) for each in changed_parts(old, new))
 
 
 def nearest_recipe(recipe: Recipe, others: Iterable[Recipe]) -> Recipe | None:
     """The one of `others` with the fewest differences; the last of equals; None if there is none."""
     best: tuple[int, Recipe] | None = None
     for other in others:
-        distance = len(compare_recipes(other, recipe))
+        distance = _distance(other, recipe)
         if best is None or distance <= best[0]:
             best = (distance, other)
     return None if best is None else best[1]
+
+
+def _distance(old: Recipe, new: Recipe) -> int:
+    """How many differences `compare_recipes` finds, without writing the values as text."""
+    return (
+        _differing(_leaves(old.config), _leaves(new.config))
+        + _differing(old.inputs, new.inputs)
+        + _differing(old.libraries, new.libraries)
+        + (old.code != new.code)
+        + (old.python != new.python)
+    )
+
+
+def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:
+    return sum(name not in old or name not in new or old[name] != new[name] for name in {*old, *new})
+
+
+def _leaves(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of a nested mapping with their types, for 1 and true are no equal settings."""
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping) and value:
+            found |= _leaves(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = (type(value), value)
+    return found
 
 
 def _compare(kind: ChangeKind, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]:

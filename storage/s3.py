@@ -126,6 +126,14 @@ class S3Backend:
         keys = [item["Key"] for page in self._pages(prefix, "") for item in page.get("Contents", ())]
         return sorted(key.removeprefix(self._prefix) for key in keys)
 
+    def states(self, prefix: str) -> dict[str, FileState]:
+        """Size and ETag of every name inside the folder `prefix`, at any depth."""
+        return {
+            item["Key"].removeprefix(self._prefix): FileState(item["Size"], item["ETag"])
+            for page in self._pages(prefix, "")
+            for item in page.get("Contents", ())
+        }
+
     def children(self, prefix: str) -> list[str]:
         """The first parts of the names inside the folder `prefix`, without the prefix, sorted."""
         found: set[str] = set()

@@ -28,6 +28,7 @@ LAYOUT = 1
 """Version of the layout of names inside a store."""
 
 _LAYOUT_NAME = "store.json"
+_NOT_OF_A_STORE = frozenset({TEMPORARY, "local"})  # an empty place may hold these
 
 
 class Store:
@@ -66,6 +67,23 @@ class Store:
         with contextlib.suppress(StoreError):  # a store that we may only read
             backend.sweep()
         sweep_cache(backend.cache)
+        return Store(backend)
+
+    @staticmethod
+    def peek(location: str | Path) -> "Store | None":
+        """The store of a location as it is, or None if none has been made there: makes and sweeps nothing.
+
+        StoreError if the place holds something else or a layout that this version does not know, or cannot be read.
+        """
+        try:
+            backend = open_backend(location, create=False)
+        except MissingError:
+            if str(location).startswith("s3://"):  # a bucket is never made
+                raise
+            return None
+        if not set(backend.children("")) - _NOT_OF_A_STORE:
+            return None
+        _check_layout(backend, create=False)
         return Store(backend)
 
     def close(self) -> None:
@@ -155,15 +173,29 @@ class Store:
             shutil.rmtree(damaged, ignore_errors=True)
 
     def put_code(self, code: CodeDigest) -> None:
-        """Store the parts of a code digest, so that a later `plan` can say which of them changed."""
-        self.blobs.put_bytes(canonical_json(dict(code.parts)))
+        """Store the parts of a code digest, so that a later `plan` can say which of them changed.
+
+        They are under the digest and not a blob of it: a definition may be renamed, and its digest stays.
+        """
+        self.bring_code(code.digest, code.parts)
+
+    def bring_code(self, digest: Digest, parts: Mapping[str, str]) -> None:
+        """Store the parts of a code digest, such as those of another store."""
+        data = canonical_json(dict(parts))
+        if not self.backend.create_exclusive(_code_name(digest), data) and self.code_parts(digest) is None:
+            self.backend.delete(_code_name(digest))  # damaged
+            self.backend.create_exclusive(_code_name(digest), data)
 
     def code_parts(self, digest: Digest) -> Mapping[str, str] | None:
         """The parts of a code digest, or None if they were not stored."""
         try:
-            return dict(json.loads(self.blobs.get_bytes(digest)))
-        except (MissingError, DamagedError):
+            return dict(json.loads(self.backend.read(_code_name(digest))))
+        except (MissingError, ValueError):
             return None
+
+
+def _code_name(digest: Digest) -> str:
+    return f"code/{digest}"
 
 
 def open_backend(location: str | Path, *, create: bool) -> Backend:
@@ -196,7 +228,7 @@ def _check_layout(backend: Backend, *, create: bool) -> None:
     try:
         data = backend.read(_LAYOUT_NAME)
     except MissingError:
-        others = [name for name in backend.children("") if name not in {TEMPORARY, "local"}]
+        others = sorted(set(backend.children("")) - _NOT_OF_A_STORE)
         if others or not create:
             found = f"it holds {others[0]}" if others else "it is empty"
             raise StoreError(

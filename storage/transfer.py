@@ -49,9 +49,9 @@ def carry_run(source: Store, target: Store, run: Run) -> Carried:
         for artifact in records.artifacts:  # from gc, until the run is there
             target.pins.pin(artifact, "artifact")
         needed = dict.fromkeys(digest for digest, _ in places(records, used, shards))
-        needed |= dict.fromkeys(
-            each.recipe.code for each in (*used, *shards) if source.blobs.intact(each.recipe.code)
-        )
+        for code in {each.recipe.code for each in (*used, *shards)}:
+            if (parts := source.code_parts(code)) is not None:
+                target.bring_code(code, parts)
         sizes = [_carry_blob(source, target, digest) for digest in needed]
         for shard in shards:
             target.shards.bring(shard)

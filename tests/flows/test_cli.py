@@ -27,7 +27,7 @@ COMMANDS = {
     "fetch": "source again profile set store json",
     "lock": "update profile set store json",
     "runs": "run store tag untag json",
-    "lineage": "what store down row json",
+    "lineage": "what store run down row used-by json",
     "diff": "first second store sentences json",
     "translate": "file store run system model search nbest scores attention replace-unknown serve port json",
     "export": "folder store run system as of json",
@@ -234,7 +234,8 @@ def test_the_store_is_where_the_environment_says_unless_an_option_says_otherwise
     assert f"store {tmp_path / 'two'}" in by_option.stdout
     by_default = rnnsearch("plan", "-p", "smoke", "download/lines-en", cwd=tmp_path)
     assert by_default.returncode == 0
-    assert (tmp_path / ".rnnsearch").is_dir()
+    assert ", store .rnnsearch\n" in by_default.stdout
+    assert list(tmp_path.iterdir()) == [], "a plan makes no store"
 
 
 def test_a_reader_that_goes_away_ends_the_program_quietly(tmp_path: Path) -> None:

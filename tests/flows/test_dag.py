@@ -1,5 +1,6 @@
 """The DAG: what hangs on what, and that its strings name the code which does the work."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -160,10 +162,11 @@ def test_every_package_of_others_that_a_stages_code_uses_is_declared_or_decides_
     stage: Stage,
 ) -> None:
     used: set[str] = set()
-    for part in code_of(stage.roots).parts:
-        module, _, symbol = part.partition(":")
-        if module != "file":
-            used.update(_distributions(module, symbol))
+    counted = code_of(stage.roots).sources.items()
+    for part, source in [each for each in counted if not each[0].startswith("file:")]:
+        for node in ast.walk(ast.parse(dedent(source))):
+            if isinstance(node, ast.Name):
+                used.update(_distributions(part.partition(":")[0], node.id))
     harmless = {"pydantic", "langcodes"}  # they check settings
     if stage.kind in ("translate", "align", "sweep"):
         harmless.add("safetensors")  # it only reads

@@ -20,8 +20,8 @@ def _text_mode(call: ast.Call) -> bool:
     """Whether a call opens a file of a `Path`, or a file by name, as text."""
     mode = next((keyword.value for keyword in call.keywords if keyword.arg == "mode"), None)
     if isinstance(call.func, ast.Attribute):
-        if call.func.attr in ("read_text", "write_text"):
-            return True
+        if call.func.attr in ("read_text", "write_text"):  # the encoding may stand without its name
+            return len(call.args) < {"read_text": 1, "write_text": 2}[call.func.attr]
         mode = mode or (call.args[0] if call.args else None)
         of_path = not call.args or (isinstance(mode, ast.Constant) and set(str(mode.value)) <= set("rwxabt+"))
         known = {each.arg for each in call.keywords} <= {"mode", "buffering", "encoding", "errors", "newline"}
@@ -61,8 +61,15 @@ def test_a_file_that_is_opened_without_one_is_seen(bad: str) -> None:
     assert list(_without_encoding(good)) == []
 
 
-def test_binary_files_need_none() -> None:
-    assert list(_without_encoding("p.open('rb'); open(p, 'wb'); Store.open(where, create=False)")) == []
+@pytest.mark.parametrize(
+    "good",
+    [
+        *("p.open('rb')", "open(p, 'wb')", "Store.open(where, create=False)"),
+        *("p.write_text(x, 'ascii')", "p.read_text('utf-8')"),
+    ],
+)
+def test_what_names_an_encoding_or_is_no_text_is_left_alone(good: str) -> None:
+    assert list(_without_encoding(good)) == []
 
 
 @pytest.mark.slow

@@ -61,7 +61,24 @@ COMMANDS = {
         },
         ("new.toml",),
     ),
-    "run": Mistakes({"profile": NO_PROFILES, "override": NO_SETTINGS, "store": NO_STORES}, ("-p", "smoke")),
+    "run": Mistakes(
+        {
+            "profile": NO_PROFILES,
+            "override": NO_SETTINGS,
+            "store": NO_STORES,
+            "until": ("absent", "", LONG),
+        },
+        ("-p", "smoke"),
+    ),
+    "data": Mistakes(
+        {
+            "stage": ("absent", "", LONG),
+            "run": NO_RUNS,
+            "rows": ("0", *ABSURD),
+            "store": ("absent", *NO_STORES),
+        },
+        IN_STORE,
+    ),
     "plan": Mistakes(
         {
             "stage": ("absent", "", LONG),

@@ -36,7 +36,7 @@ DECIDED: Mapping[str, Mapping[str, frozenset[str]]] = {
         "execute_process": PROCESSES,
         "compute_process": PROCESSES,
         "ProcessTask": PROCESSES,
-        "Request": ALL,
+        "Request": MAPS | FOLDS,  # of a process only its stage, its store and its engine are read
         "Made": ALL,
         "_store": ALL,
         "_over_shards": MAPS | FOLDS,

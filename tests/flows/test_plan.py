@@ -11,11 +11,13 @@ import pytest
 from rnnsearch.flows.command_plan import duration, show_plan
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.errors import UsageError
-from rnnsearch.flows.plan import Planned, plan, up_to
+from rnnsearch.flows.plan import Cost, Planned, cost, plan, up_to
 from rnnsearch.flows.recipe import Outputs, code_of, recipe_of
 from rnnsearch.flows.settings import SettingsError, load_settings
 from rnnsearch.flows.shapes import Stage
 from rnnsearch.storage.artifacts import FileEntry
+from rnnsearch.storage.errors import StoreError
+from rnnsearch.storage.processes import ProcessIdentity, current_process
 from rnnsearch.storage.store import Store
 
 
@@ -79,7 +81,7 @@ def _below(*names: str) -> set[str]:
 def test_in_an_empty_store_the_first_stages_never_ran_and_the_others_wait_for_theirs(empty: Store) -> None:
     planned = _planned(empty)
     assert not any(each.hit for each in planned.values())
-    assert planned["download/lines-en"].reasons == ("it never ran in this store",)
+    assert planned["download/lines-en"].reasons == ("not computed yet",)
     assert planned["ingest/lines"].reasons == (
         "depends on download/lines-en, download/lines-fr, download/lines-key",
     )
@@ -115,14 +117,101 @@ def test_a_stage_that_made_other_bytes_is_seen_by_what_follows_as_another_input(
     assert planned["select"].reasons == (f"input rows {old[:12]} → {new[:12]}",)
 
 
-def test_a_damaged_output_is_named_and_what_waits_for_it_too(store: Store) -> None:
-    outputs = _planned(store)["shortlist"].outputs
+def _lose(store: Store, stage: str, output: str) -> None:
+    """Delete the blob of an output."""
+    outputs = _planned(store)[stage].outputs
     assert outputs is not None
-    (entry,) = store.read_artifact(outputs["target"]).files
+    (entry,) = store.read_artifact(outputs[output]).files
     store.blobs.delete(entry.digest)
+
+
+def test_a_lost_output_is_named_and_its_dependents_are_cached_if_it_comes_back_as_it_was(
+    store: Store,
+) -> None:
+    _lose(store, "shortlist", "target")
     planned = _planned(store)
     assert planned["shortlist"].reasons == ("output target is missing or damaged",)
-    assert {name for name, each in planned.items() if not each.hit} == _below("shortlist")
+    assert {name for name, each in planned.items() if each.status == "miss"} == {"shortlist"}
+    same = {name for name, each in planned.items() if each.status == "hit_if_same"}
+    assert same == _below("shortlist") - {"shortlist"}
+    assert {planned[name].reasons for name in same} == {("cached if the bytes of shortlist are the same",)}
+    assert cost(list(planned.values())) == Cost(1.5, 1.5 * len(_below("shortlist")))
+
+
+def test_what_gc_removed_is_computed_again_and_its_dependents_are_cached_if_it_is_the_same(
+    store: Store,
+) -> None:
+    recipe = recipe_of(next(stage for stage in _stages() if stage.name == "shortlist"), _known(store))
+    attempt = store.ledger.latest(recipe.key, "shortlist")
+    assert attempt is not None
+    _lose(store, "shortlist", "target")
+    store.ledger.withdraw_collected(attempt)
+    planned = _planned(store)
+    assert (planned["shortlist"].status, planned["shortlist"].reasons) == ("miss", ("gc removed its output",))
+    assert {each.status for name, each in planned.items() if name != "shortlist"} == {"hit", "hit_if_same"}
+
+
+def test_below_a_lost_output_a_changed_setting_is_still_a_miss_with_its_reason(store: Store) -> None:
+    _lose(store, "shortlist", "target")
+    planned = _planned(store, "systems.rnnsearch.train.seed=5")
+    assert (planned["train/rnnsearch"].status, planned["train/rnnsearch"].reasons) == (
+        "miss",
+        ("train.seed 0 → 5",),
+    )
+    assert planned["encode/20"].status == "hit_if_same"
+
+
+def _known(store: Store) -> dict[str, Outputs]:
+    return {each.stage: each.outputs or {} for each in _planned(store).values()}
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_plan_without_a_store_is_told_and_makes_none(
+    there: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "above" / "store"
+    if there:
+        place.mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    show_plan(None, "smoke", [], str(place), False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == [f"0 cached, {len(_stages())} to compute", "no run yet: `rnnsearch run`"]
+    show_plan(None, "smoke", [], str(place), True)
+    rows = json.loads(capsys.readouterr().out)
+    assert {(row["status"], row["hit"]) for row in rows} == {("miss", False)}
+    assert rows[0]["reasons"] == ["not computed yet"]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_plan_sweeps_nothing(store: Store, tmp_path: Path) -> None:
+    dead = ProcessIdentity(**{**current_process().to_json(), "start": "1"}).token()
+    files = []
+    for folder in (tmp_path / "store" / "tmp", store.backend.cache / "tmp"):
+        folder.mkdir(parents=True, exist_ok=True)
+        files.append(folder / f"{dead}.0")
+        files[-1].touch()
+    show_plan(None, "smoke", [], str(tmp_path / "store"), True)
+    assert all(file.exists() for file in files)
+    Store.open(tmp_path / "store")
+    assert not any(file.exists() for file in files)
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "letters").touch()
+    with pytest.raises(StoreError, match="is no store: it holds letters"):
+        show_plan(None, "smoke", [], str(tmp_path), False)
+
+
+def test_one_lost_output_is_told_with_the_times_of_both_ends(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _lose(store, "shortlist", "target")
+    show_plan(None, "smoke", [], str(tmp_path / "store"), False)
+    below, count = len(_below("shortlist")), len(_stages())
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"{count - below} cached, {below - 1} cached if the bytes are the same, 1 to compute; "
+        f"at least 1.5 s, at most {1.5 * below:.1f} s by the last times"
+    )
 
 
 def test_every_stage_comes_with_what_it_took_the_last_time_whatever_the_recipe(store: Store) -> None:
@@ -188,7 +277,7 @@ def test_the_plan_for_people_counts_hits_and_says_what_the_rest_will_cost(
     count = len(_stages())
     assert lines[0].startswith("Smoke: ")
     assert f"{count} stages" in lines[0]
-    assert lines[-1] == f"{count - 2} cached, 2 to compute; about 3.0 s by what they took last time"
+    assert lines[-1] == f"{count - 2} cached, 2 to compute; about 3.0 s by the last times"
     assert any(line.startswith("evaluate/rnnsearch") and "evaluate.seed 0 → 7" in line for line in lines)
 
 

@@ -159,9 +159,7 @@ def test_a_file_that_is_gone_is_a_users_mistake_that_names_the_file(tmp_path: Pa
 
 
 def test_a_stage_that_never_ran_says_so(store: Store) -> None:
-    assert look_up(store, recipe_of(STAGE, UPSTREAM), STAGE.roots) == Finding(
-        None, ("it never ran in this store",)
-    )
+    assert look_up(store, recipe_of(STAGE, UPSTREAM), STAGE.roots) == Finding(None, ("not computed yet",))
 
 
 def test_the_newest_attempt_whose_outputs_are_all_there_is_a_hit(store: Store, record: Recorder) -> None:

@@ -102,8 +102,8 @@ def test_a_stage_that_fails_is_named_with_what_waits_for_it_and_the_exit_code_is
     assert "\n! holdout-keys " in done.stderr
     said = done.stderr[done.stderr.index("run ") :]
     assert "holdout-keys failed: TextError: holdout wants 20,040 keys or texts (20,000 dev, 40 test)" in said
-    assert "not run, since they wait for it: holdout, clean/train, " in said
-    assert said.endswith("run the same command again to go on from here\n")
+    assert "not run, since they depend on it: holdout, clean/train, " in said
+    assert said.endswith("run the same command again to resume\n")
     assert "Traceback" not in done.stderr
     assert "Traceback" in _log(done).read_text(errors="replace")
     (run,) = _json(rnnsearch("runs", "--store", store, "--json"))

@@ -23,7 +23,7 @@ PACKAGE = {
         "\n"
         "SPACES = re.compile(' +')\n"
         "\n"
-        "def clean(line: str, bounds: Bounds) -> str:\n"
+        "def clean(line: str, bounds: Bounds = Bounds()) -> str:\n"
         '    """Clean a line."""\n'
         "    # runs of spaces\n"
         "    return letters.fold(SPACES.sub(' ', line))[: bounds.most]\n"
@@ -74,14 +74,9 @@ def test_the_parts_are_what_the_root_reaches_and_nothing_else(digest_of: Digeste
     assert set(digest_of().parts) == {
         "demo.text.clean:clean",
         "demo.text.clean:SPACES",
-        "demo.text.clean:re",
-        "demo.text.clean:letters",
-        "demo.text.clean:Bounds",
         "demo.text.letters:fold",
-        "demo.text.letters:tables",
         "demo.text.tables:FOLD",
         "demo.text.config:Limits",
-        "demo.text.config:dataclass",
     }
 
 
@@ -91,6 +86,7 @@ def test_the_parts_are_what_the_root_reaches_and_nothing_else(digest_of: Digeste
         ("text/clean.py", ('"""Clean a line."""', '"""Another docstring."""')),
         ("text/clean.py", ('"""Cleaning."""', "")),
         ("text/clean.py", ("    # runs of spaces\n", "")),
+        ("text/clean.py", ("-> str", "-> object")),
         ("text/clean.py", ("    # runs of spaces\n", "\n\n    pass\n")),
         ("text/clean.py", ("def other(line):\n    return line", "def other(line):\n    return line + 'x'")),
         ("text/letters.py", ("def unfold(line):\n    return line", "def unfold(line):\n    return None")),
@@ -100,7 +96,7 @@ def test_the_parts_are_what_the_root_reaches_and_nothing_else(digest_of: Digeste
     ],
 )
 def test_what_decides_nothing_changes_nothing(digest_of: Digester, path: str, edit: tuple[str, str]) -> None:
-    assert digest_of(edits={path: edit}).parts == digest_of().parts
+    assert digest_of(edits={path: edit})[:2] == digest_of()[:2]
 
 
 @pytest.mark.parametrize(
@@ -111,8 +107,7 @@ def test_what_decides_nothing_changes_nothing(digest_of: Digester, path: str, ed
         ("text/config.py", ("50", "51"), {"demo.text.config:Limits"}),
         ("text/config.py", ("@dataclass\n", "@dataclass(frozen=True)\n"), {"demo.text.config:Limits"}),
         ("text/clean.py", ("' +'", "'  +'"), {"demo.text.clean:SPACES"}),
-        ("text/clean.py", ("import re\n", "import regex as re\n"), {"demo.text.clean:re"}),
-        ("text/clean.py", ("-> str", "-> object"), {"demo.text.clean:clean"}),
+        ("text/clean.py", ("import re\n", "import regex as re\n"), {"demo.text.clean:SPACES"}),
     ],
 )
 def test_a_change_two_modules_away_is_named_exactly(
@@ -143,7 +138,7 @@ def test_swapping_two_imported_names_is_a_change(digest_of: Digester) -> None:
         "def clean():\n    import demo.text.tables as t\n    return t\n",
         "from demo.text.tables import FOLD\ndef clean():\n    def inner():\n        return FOLD\n    return inner\n",
         "from demo.text.tables import FOLD\nclean = lambda: FOLD\n",
-        "from demo.text.tables import FOLD\ndef clean(x: 'list[FOLD]'):\n    return x\n",
+        "from demo.text.tables import FOLD\nclass clean:\n    x: 'list[FOLD]'\n",
         "from demo.text.tables import FOLD\nclass Base:\n    fold = FOLD\nclass clean(Base):\n    pass\n",
         "from demo.text.tables import FOLD\ndef deco(f):\n    return FOLD\n@deco\ndef clean():\n    return 1\n",
         "from demo.text.tables import FOLD\nif FOLD:\n    clean = 1\nelse:\n    clean = 2\n",
@@ -177,14 +172,15 @@ def test_a_local_of_the_same_name_reaches_nothing(digest_of: Digester, root: str
 def test_an_effect_of_a_module_that_is_only_imported_counts(digest_of: Digester) -> None:
     registers = {"text/unused.py": "import codecs\ndef nothing():\n    pass\ncodecs.register(nothing)\n"}
     parts = digest_of(files=registers).parts
-    assert {"demo.text.unused:<module>", "demo.text.unused:nothing", "demo.text.unused:codecs"} <= set(parts)
+    assert {"demo.text.unused:<module>", "demo.text.unused:nothing"} <= set(parts)
 
 
 def test_a_decorator_that_may_register_counts_as_an_effect(digest_of: Digester) -> None:
     registers = "import atexit\n@atexit.register\ndef nothing():\n    return 1\n"
     old = digest_of(files={"text/unused.py": registers})
     new = digest_of(files={"text/unused.py": registers.replace("return 1", "return 2")})
-    assert [change.name for change in compare_code(old.parts, new.parts)] == ["demo.text.unused:<module>"]
+    names = [change.name for change in compare_code(old.parts, new.parts)]
+    assert names == ["demo.text.unused:<module>", "demo.text.unused:nothing"]
 
 
 def test_a_recursion_between_modules_ends(digest_of: Digester) -> None:
@@ -202,11 +198,16 @@ def test_a_module_as_root_means_all_that_is_in_it(digest_of: Digester) -> None:
 def test_nothing_outside_is_followed_unless_it_is_a_root(digest_of: Digester) -> None:
     without = digest_of(outside=("demo.text.letters",))
     assert "demo.text.letters:fold" not in without.parts
-    assert "demo.text.clean:letters" in without.parts
+    assert (
+        without.digest
+        != digest_of(
+            outside=("demo.text.letters",), edits={"text/clean.py": ("letters.fold", "letters.unfold")}
+        ).digest
+    )
     both = digest_of(
         outside=("demo.text.letters",), roots=("demo.text.clean:clean", "demo.text.letters:fold")
     )
-    assert both == digest_of()
+    assert set(both.parts) == set(digest_of().parts)
 
 
 def test_a_data_file_counts_by_its_bytes(digest_of: Digester) -> None:
@@ -243,7 +244,6 @@ def test_code_that_the_syntax_does_not_tell_is_refused(digest_of: Digester, code
     "code",
     [
         "from importlib import metadata\ndef clean(x):\n    return metadata.version(x)\n",
-        "import importlib.resources\ndef clean(x):\n    return importlib.resources.files(x)\n",
         "def clean(model):\n    return model.eval()\n",
         "import importlib\ndef clean(x):\n    return x\ndef other(x):\n    return importlib.import_module(x)\n",
     ],
