@@ -1,6 +1,5 @@
 """`rnnsearch init`: a commented profile for a corpus of one's own."""
 
-import gzip
 import json
 import os
 import string
@@ -10,10 +9,15 @@ from pathlib import Path
 from rnnsearch.flows.cli import emit
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.settings import PROFILES, load_settings
+from rnnsearch.pipeline.config import PlainFormat
+from rnnsearch.pipeline.errors import FormatError
+from rnnsearch.pipeline.formats.members import Place, opened
+from rnnsearch.pipeline.formats.reader import check_files, read_pairs
 from rnnsearch.storage.errors import explained
 
 BATCH, EPOCHS = 80, 10
 MOST_UPDATES = 20_000  # of a suggestion: a night on two processors
+_FEWEST = 3  # pairs: one each for dev, test and training; so many are shown too
 PAIRS = 100_000  # where no text is given
 
 
@@ -41,8 +45,6 @@ def write_profile(
         title=_quoted(title or path.stem),
         source_url=_quoted(_from(path, source)),
         target_url=_quoted(_from(path, target)),
-        source_name=_quoted(source.name),
-        target_name=_quoted(target.name),
         source_language=_quoted(languages[0]),
         target_language=_quoted(languages[1]),
         held=held,
@@ -74,28 +76,35 @@ def write_profile(
 
 
 def _pairs(source: Path, target: Path) -> int:
-    lines = [_lines(path) for path in (source, target)]
+    """Number of lines that correspond; three of them are shown."""
+    try:
+        check_files([source, target], PlainFormat())
+        lines = [_lines(path) for path in (source, target)]
+    except FormatError as error:
+        raise UsageError(str(error)) from error
+    except OSError as error:
+        raise explained(error, f"read {source} and {target}") from error
     if lines[0] != lines[1]:
         raise UsageError(
             f"{source} has {lines[0]:,} lines and {target} {lines[1]:,}; "
             "line n of one must translate line n of the other"
         )
-    if lines[0] < 3:
+    if lines[0] < _FEWEST:
         raise UsageError(
             f"{source} has {lines[0]} lines; a dev, a test and a training sentence are the least"
         )
+    first = next(read_pairs([source, target], "text", PlainFormat(), _FEWEST)).pairs
+    for row in first.to_pylist():
+        sys.stderr.write(f"  {row['source']}\n    = {row['target']}\n")
     return lines[0]
 
 
 def _lines(path: Path) -> int:
     """Lines as ingest counts them: split on U+000A only, a last one without it counts."""
     count, last = 0, b"\n"
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            while block := file.read(1 << 20):
-                count, last = count + block.count(b"\n"), block[-1:]
-    except OSError as error:
-        raise explained(error, f"read {path}") from error
+    with opened(Place(path, alone=True)) as file:
+        while block := file.read(1 << 20):
+            count, last = count + block.count(b"\n"), block[-1:]
     return count + (last != b"\n")
 
 

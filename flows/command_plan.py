@@ -9,6 +9,7 @@ from rich.text import Text
 
 from rnnsearch.flows.cli import emit
 from rnnsearch.flows.dag import build
+from rnnsearch.flows.inputs import check_inputs
 from rnnsearch.flows.notes import profile_notes
 from rnnsearch.flows.plan import Planned, Status, cost, plan
 from rnnsearch.flows.settings import Settings, SettingsError, load_settings
@@ -27,6 +28,7 @@ def show_plan(
 ) -> None:
     """Print the plan of a profile, or of one of its stages. Changes nothing, and makes no store."""
     settings = load_settings(profile, overrides)
+    check_inputs(settings)
     stages = build(settings)
     if stage is not None and stage not in {each.name for each in stages}:
         raise SettingsError(

@@ -18,8 +18,10 @@ from rnnsearch.flows.command_plan import counted
 from rnnsearch.flows.console import RunConsole, quiet
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.guard import Terminated, guarded
+from rnnsearch.flows.inputs import check_inputs
 from rnnsearch.flows.notes import profile_notes
 from rnnsearch.flows.plan import up_to
+from rnnsearch.flows.prefect_server import require_prefect
 from rnnsearch.flows.report.write import write_report
 from rnnsearch.flows.reproduce import Reproduction, ReproductionError, reproduce
 from rnnsearch.flows.settings import load_settings
@@ -36,7 +38,9 @@ def run_profile(
 ) -> int:
     """Run a profile, or up to a stage, say what is going on, and return the exit code: 0, or 1 where a stage failed."""
     settings = load_settings(profile, overrides)  # a mistake in it is said before anything starts
+    check_inputs(settings)
     stages = build(settings) if until is None else up_to(build(settings), until)
+    require_prefect()
     store = Store.open(location)
     log = store.backend.cache / "logs" / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}.log"
     began = time.monotonic()

@@ -63,7 +63,7 @@ def _pairs(settings: Settings) -> Iterator[Stage]:
     for name, corpus in settings.corpora.items():
         yield kinds.INGEST.stage(
             name,
-            whole={"file": tuple(Ref(f"download/{name}", "file") for name in _by_side(settings, corpus))},
+            whole={"file": tuple(Ref(f"download/{name}", "file") for name in by_side(settings, corpus))},
             config={
                 "corpus": name,
                 "format": corpus.format.model_dump(mode="json"),
@@ -310,7 +310,7 @@ def _identity(source: SourceConfig) -> Mapping[str, Any]:
     return {"url": source.url, "md5": source.md5, **member}
 
 
-def _by_side(settings: Settings, corpus: CorpusConfig) -> Sequence[str]:
+def by_side(settings: Settings, corpus: CorpusConfig) -> Sequence[str]:
     """The sources of a corpus; of several files the source side, the target side and the keys, in that order.
 
     Files that have the names that the format gives to the sides are sorted by them.
@@ -318,6 +318,10 @@ def _by_side(settings: Settings, corpus: CorpusConfig) -> Sequence[str]:
     sides = [getattr(corpus.format, side, "") for side in ("source", "target", "key")]
     named = {settings.sources[name].name: name for name in corpus.sources}
     wanted = [side for side in sides if side]
-    if len(corpus.sources) > 1 and set(named) == set(wanted):
+    if (
+        len(corpus.sources) > 1
+        and len(named) == len(wanted) == len(corpus.sources)
+        and set(named) == set(wanted)
+    ):
         return [named[side] for side in wanted]
     return corpus.sources

@@ -32,7 +32,7 @@ DOWNLOAD_MEMBER = replace(
 INGEST = Kind(
     name="ingest",
     work=Process(f"{_FLOWS}.run_stages:ingest"),
-    outputs=("pairs",),
+    outputs=("pairs", "dropped"),
     libraries=(*TEXT, "polib"),
 )
 HOLDOUT_KEYS = Kind(
@@ -45,6 +45,7 @@ HOLDOUT = Kind(
     name="holdout",
     work=Map(f"{_PIPELINE}.holdout:hold_out"),
     outputs=("train", "dev", "test", "dropped"),
+    libraries=(*TEXT, "ftfy"),
 )
 
 # Text.
@@ -187,4 +188,5 @@ EVALUATE_ALIGNMENT = Kind(
     name="evaluate-alignment",
     work=Process(f"{_FLOWS}.beside:evaluate_alignment"),
     outputs=("scores",),
+    libraries=(*TEXT, "ftfy"),
 )

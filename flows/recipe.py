@@ -167,9 +167,12 @@ def _code_told(old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> 
     if old is None or new is None:
         yield "its code changed"
         return
-    for change in compare_code(old, new):
+    changes = compare_code(old, new)
+    for change in changes:
         verb = "is new" if change.old is None else "is gone" if change.new is None else "changed"
         yield f"code {change.name} {verb}"
+    if not changes:
+        yield "its code changed: the same definitions are put together otherwise"
 
 
 def _short(digest: str | None) -> str:

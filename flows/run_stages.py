@@ -8,27 +8,26 @@ from rnnsearch.pipeline.config import EncodeConfig, Format, IngestConfig, Langua
 from rnnsearch.pipeline.formats.reader import read_pairs
 from rnnsearch.pipeline.order import bucket_count, ordered
 from rnnsearch.pipeline.selection import estimate_models
-from rnnsearch.storage.artifacts import FileEntry, read_artifact, write_artifact
+from rnnsearch.storage.artifacts import FileEntry, read_artifact
 from rnnsearch.storage.parquet import get_table
 
 _ORDER_ROW_GROUP = 1_600  # rows that are read at once: the paper's window (App. B.2)
-_SIDES = ("source", "target", "key")
 _BUCKETS_AT_ONCE = 64  # in one pass over the encoded shards: 1.6 million examples, about 1 GB
 
 
 def ingest(job: Job) -> Files:
-    """Read one corpus into Parquet shards, a shard in memory at a time."""
+    """Read one corpus into Parquet shards, a shard in memory at a time, beside what was dropped of each."""
     config = section(job.config, IngestConfig)
     style: Format = TypeAdapter(Format).validate_python(job.config["format"])
     files = [file for digest in job.inputs.values() for file in read_artifact(job.store.blobs, digest).files]
-    if len(files) == 1:
-        path = job.store.local_file(files[0].digest)
-    else:  # each is a side
-        files = [file._replace(path=side) for file, side in zip(files, _SIDES, strict=False)]
-        path = job.store.local_folder(write_artifact(job.store.blobs, files).digest)
-        style = style.model_copy(update={file.path: file.path for file in files})
-    tables = read_pairs(path, job.config["corpus"], style, config.rows_per_shard)
-    return {"pairs": [stored(job.store, shard_name(place), table) for place, table in enumerate(tables)]}
+    paths = [job.store.local_file(file.digest) for file in files]  # by side or source; names only label
+    found: dict[str, list[FileEntry]] = {"pairs": [], "dropped": []}
+    read = read_pairs(paths, job.config["corpus"], style, config.rows_per_shard, config.longest)
+    for place, (pairs, dropped) in enumerate(read):
+        found["pairs"].append(stored(job.store, shard_name(place), pairs))
+        if dropped.num_rows:
+            found["dropped"].append(stored(job.store, shard_name(place), dropped))
+    return found
 
 
 def language_models(job: Job) -> Files:

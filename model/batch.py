@@ -8,7 +8,7 @@ from torch import Tensor
 class Batch(NamedTuple):
     """B pairs of sentences, time first. Every sentence ends in `</s>` (id 0), which is a word like any other.
 
-    Where a mask is false the id beside it is never looked at, but must be a valid one.
+    Where a mask is false the id must be a valid one; its embedding is ignored, even if Inf or NaN.
     """
 
     source_SB: Tensor  # int64

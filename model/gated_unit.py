@@ -161,7 +161,7 @@ class _Scan(Function):
             length + 1, sentences, n
         )  # position -1, or T in reverse, is the initial one
         before_TBN, after_TBN = (states[1:], states[:-1]) if reverse else (states[:-1], states[1:])
-        before_TBN[-1 if reverse else 0] = initial_BN
+        states[length if reverse else 0] = initial_BN
         resets_TBN = inputs_TBM.new_empty(length, sentences, n)
         recurrence = Recurrence.forwards(kernels, precision, U)
         for t in reversed(range(length)) if reverse else range(length):
@@ -178,7 +178,7 @@ class _Scan(Function):
         length = len(mask_TB)
         recurrence = Recurrence.backwards(kernels, precision, U)
         grad_gates_TBG = torch.empty_like(gates_TBG)
-        grad_BN = torch.zeros_like(before_TBN[0])
+        grad_BN = before_TBN.new_zeros(before_TBN.shape[1:])
         for t in range(length) if ctx.reverse else reversed(range(length)):
             grad_BN += grad_states_TBN[t]
             recurrence.step_back(gates_TBG[t], before_TBN[t], mask_TB[t], grad_BN, grad_gates_TBG[t])

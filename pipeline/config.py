@@ -1,9 +1,10 @@
 """What can be set about text: one frozen section a stage. Light: `plan` reads it."""
 
 import re
+from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from rnnsearch.pipeline.languages import resolve
 
@@ -41,6 +42,23 @@ def _tuples(value: object) -> object:
     return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
 
 
+LONGEST = 65_536
+"""Bytes of a side, by default: the lines of the largest corpora of WMT have fewer."""
+
+
+def _inside(name: str) -> str:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"{name!r} is not a name inside a source; write folder/file as the archive lists it")
+    return name
+
+
+Member = Annotated[str, AfterValidator(_inside)]
+"""The name of a file in an archive."""
+
+Column = Annotated[int, Field(gt=0)] | Annotated[str, Field(min_length=1)]
+
+
 class SqliteFormat(Section):
     """Pairs from a query on an SQLite file; its columns are `source`, `target` and, if it has one, `key`."""
 
@@ -66,35 +84,108 @@ class GettextFormat(Section):
     """Translated messages of a `.po` or `.mo` file: no fuzzy ones, no context prefix, no header."""
 
     format: Literal["gettext"] = "gettext"
+    member: Member = ""
 
 
 class PlainFormat(Section):
     """Files of one sentence a line, split on U+000A only: two sides and, if rows have keys, one of keys.
 
-    Inside an archive the three are its members.
+    Of one source, an archive, the three are members. Where each is a source of its own, in this order, a name is
+    that of its member if it is an archive, and else only a label.
     """
 
     format: Literal["plain"] = "plain"
-    source: str = ""
-    target: str = ""
-    key: str = ""
+    source: Member = ""
+    target: Member = ""
+    key: Member = ""
 
 
 class SgmlFormat(Section):
-    """NIST SGML: the text of every `<seg>`, in order, empty segments kept."""
+    """NIST SGML: the text of every `<seg>`, in order, empty segments kept. The sides are named as in PlainFormat."""
 
     format: Literal["sgml"] = "sgml"
-    source: str
-    target: str
+    source: Member = ""
+    target: Member = ""
 
 
-Format = Annotated[SqliteFormat | GettextFormat | PlainFormat | SgmlFormat, Field(discriminator="format")]
+class TmxFormat(Section):
+    """TMX: the segments of two languages of each unit, in any order of the two.
+
+    `en` also takes `en-GB` where a unit has no plain `en`.
+    """
+
+    format: Literal["tmx"] = "tmx"
+    source: str = Field(min_length=1)  # a language as `xml:lang` has it, in any case
+    target: str = Field(min_length=1)
+    member: Member = ""
+
+
+class XliffFormat(Section):
+    """XLIFF 1.2 and 2.0: source and target of each unit or segment."""
+
+    format: Literal["xliff"] = "xliff"
+    member: Member = ""
+
+
+class WmtFormat(Section):
+    """XML of WMT since 2021: the source and one reference of each document, by segment id."""
+
+    format: Literal["wmt"] = "wmt"
+    reference: str = ""  # the translator's name; needed where there are several
+    member: Member = ""
+
+
+class TableFormat(Section):
+    """TSV or CSV: columns by number, from 1, or by the names in the first line. TSV knows no quotes."""
+
+    format: Literal["tsv", "csv"]
+    source: Column = 1
+    target: Column = 2
+    key: Column | None = None
+    member: Member = ""
+
+
+class JsonLinesFormat(Section):
+    """A JSON object a line; `translation.en` is the key `en` in the object `translation`."""
+
+    format: Literal["jsonl"] = "jsonl"
+    source: str = "source"
+    target: str = "target"
+    key: str = ""
+    member: Member = ""
+
+
+class ParquetFormat(Section):
+    """Columns of a Parquet file; `translation.en` is the field `en` of the column `translation`."""
+
+    format: Literal["parquet"] = "parquet"
+    source: str = "source"
+    target: str = "target"
+    key: str = ""
+
+
+Format = Annotated[
+    SqliteFormat
+    | GettextFormat
+    | PlainFormat
+    | SgmlFormat
+    | TmxFormat
+    | XliffFormat
+    | WmtFormat
+    | TableFormat
+    | JsonLinesFormat
+    | ParquetFormat,
+    Field(discriminator="format"),
+]
 
 
 class IngestConfig(Section):
     """How a downloaded file becomes Parquet shards of pairs."""
 
     rows_per_shard: int = Field(default=4_096, gt=0, le=_ROWS)
+    longest: int = Field(
+        default=LONGEST, gt=0, le=2**30
+    )  # bytes of a side; a pair with a longer one is dropped
     declared_pairs: int | None = Field(default=None, ge=0)  # known beforehand: checked, and shown by `plan`
 
 

@@ -22,7 +22,7 @@ from rnnsearch.pipeline.sieve import column
 _PARTING = re.compile(r"(?<!\d)\u00a0|\u00a0(?!\d)")  # the no-break spaces that are not inside a number
 _SPACES = re.compile(r"[^\S\u00a0]+")
 _STAND_IN = "\ufdd0"  # a noncharacter: holds the place of U+00A0 where sacremoses would split
-_REMEMBERED = 500_000  # stretches; about 100 MB
+_REMEMBERED = 150_000_000  # bytes of remembered stretches and their tokens, nearly: see `_size`
 _AT_EDGES = ("'", ",")  # the rules for these differ at either end of a text,
 _LINKED = "' '"  # and here one reaches over a space
 _DOT = "\ufdd1"  # another noncharacter: a dot among several. Moses writes a word instead, which text may have
@@ -72,6 +72,7 @@ class Tokenizer:
         self._alnum = frozenset(self._moses.IsAlnum)
         self._lower = frozenset(self._moses.IsLower)
         self._parts: dict[str, list[str]] = {}
+        self._held = 0  # bytes, nearly
 
     def __call__(self, text: str, escape: bool) -> str:
         """The tokens of `text`, joined by U+0020; with `escape`, `'` is written `&apos;` and so on."""
@@ -92,10 +93,15 @@ class Tokenizer:
     def _remembered(self, stretch: str) -> list[str]:
         parts = self._parts.get(stretch)
         if parts is None:
-            if len(self._parts) >= _REMEMBERED:
-                self._parts.clear()
             word = self._alnum.issuperset(stretch)
-            parts = self._parts[stretch] = [stretch] if word else self._spaced(f" {stretch} ")
+            parts = [stretch] if word else self._spaced(f" {stretch} ")
+            size = _size(stretch, parts)
+            if self._held + size > _REMEMBERED:
+                self._parts.clear()
+                self._held = 0
+            if size <= _REMEMBERED:
+                self._parts[stretch] = parts
+                self._held += size
         return parts
 
     def _spaced(self, text: str) -> list[str]:
@@ -148,6 +154,11 @@ class Detokenizer:
             tokens = pattern.sub(joined, tokens)
         held = tokens.replace("\u00a0", _STAND_IN).split(" ")
         return str(self._moses.detokenize(held)).replace(_STAND_IN, "\u00a0")
+
+
+def _size(stretch: str, parts: list[str]) -> int:
+    """Bytes that a remembered stretch takes, at most by half more: objects, and four bytes a character."""
+    return 250 + 60 * len(parts) + 8 * len(stretch)
 
 
 @cache

@@ -98,6 +98,8 @@ class _Graph:
         self._written: dict[Key, Written] = {}
         self._full: dict[Key, str] = {}
         self._acting: dict[str, bool] = {}
+        self._loads: dict[str, Sequence[str]] = {}
+        self._tops_of: dict[str, list[Key]] = {}
 
     def digest(self, roots: Sequence[str], data: Sequence[str]) -> CodeDigest:
         """The digest of what roots and data files reach."""
@@ -187,7 +189,9 @@ class _Graph:
                 f"no module {name} in {self.package.folder}; a root is written as {self.package.name}.module:symbol"
             )
         if not symbol:
-            return self._tops(module)
+            if name not in self._tops_of:
+                self._tops_of[name] = self._tops(module)
+            return self._tops_of[name]
         if symbol not in module.definitions and symbol not in module.imports:
             near = difflib.get_close_matches(symbol, module.definitions, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
@@ -205,7 +209,7 @@ class _Graph:
             return [Key("module", module.name, "")]
         below: set[Key] = set()
         tops: list[Key] = []
-        reach = {key: set(self._reach([key]).keys) for key in keys}
+        reach = {key: self._below(key) for key in keys}
         for key in keys:
             if key in below:
                 continue
@@ -214,6 +218,17 @@ class _Graph:
                 tops.append(key)
                 below |= reach[key]
         return sorted(tops, key=self.full)
+
+    def _below(self, start: Key) -> set[Key]:
+        """What a definition refers to, and so on."""
+        met: set[Key] = set()
+        waiting = [start]
+        while waiting:
+            key = waiting.pop()
+            if key not in met:
+                met.add(key)
+                waiting.extend(self.written(key).references)
+        return met
 
     def _reach(self, starts: Iterable[Key]) -> _Reached:
         """Follow references from the starts and from the effects of every module that is imported."""
@@ -229,7 +244,7 @@ class _Graph:
             written = self.written(key)
             reads |= written.reads
             waiting.extend(reversed(written.references))
-            for name in sorted(written.entered):
+            for name in sorted(written.entered.difference(entered)):
                 waiting[:0] = self._enter(name, entered)
         return _Reached(tuple(met), tuple(entered), frozenset(reads))
 
@@ -239,19 +254,23 @@ class _Graph:
         waiting = [name]
         while waiting:
             here = waiting.pop()
-            if here in entered:
-                continue
-            module = self.package.module(here)
-            if module is None:
+            if here in entered or here not in self.package.paths:
                 continue
             entered[here] = None
             if self._acts(here):
                 found.append(Key("effects", here, ""))
-            imported = [here.rpartition(".")[0]]
-            for target in module.loaded:
-                imported += [target.whole or target.module, f"{target.module}.{target.symbol}"]
-            waiting += [each for each in imported if not self.package.is_cut(here, each)]
+            waiting += self._imports(here)
         return found
+
+    def _imports(self, name: str) -> Sequence[str]:
+        """The modules that run before a module does: the package around it, and what it imports."""
+        if name not in self._loads:
+            found = [name.rpartition(".")[0]]
+            for target in self.package.known_module(name).loaded:
+                found += [target.whole or target.module, f"{target.module}.{target.symbol}"]
+            ours = (each for each in dict.fromkeys(found) if each in self.package.paths)
+            self._loads[name] = [each for each in ours if not self.package.is_cut(name, each)]
+        return self._loads[name]
 
     def _acts(self, name: str) -> bool:
         if name not in self._acting:

@@ -25,7 +25,7 @@ def hash_file(path: Path) -> Digest:
 
 def is_digest(text: str) -> bool:
     """Whether `text` is written as a digest."""
-    return len(text) == DIGEST_LENGTH and all(letter in "0123456789abcdef" for letter in text)
+    return len(text) == DIGEST_LENGTH and not text.strip("0123456789abcdef")
 
 
 def canonical_json(value: Mapping[str, Any] | Sequence[Any]) -> bytes:

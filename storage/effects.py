@@ -193,6 +193,7 @@ _PURE_NAMES = frozenset(
         "operator.itemgetter",
         "operator.methodcaller",
         "os.cpu_count",
+        "ray.train.torch.TorchConfig",
         "os.environ.get",
         "os.fspath",
         "os.getenv",

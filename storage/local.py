@@ -172,9 +172,10 @@ class LocalBackend:
         """Size and fingerprint of every name inside the folder `prefix`, at any depth."""
         found: dict[str, FileState] = {}
         waiting = [prefix]
+        root = str(self._path(prefix))[: -len(prefix)]
         while waiting:
             folder = waiting.pop()
-            path = self._path(folder)
+            path = f"{root}{folder}"  # no Path: there are thousands
             with self._failing(f"list {path}"):
                 try:
                     with os.scandir(path) as entries:

@@ -31,8 +31,8 @@ def corpus_flows(view: RunView) -> tuple[CorpusFlow, ...]:
     ]
     flows = []
     for corpus in corpora:
-        left = view.rows(f"ingest/{corpus}", "pairs")
-        made = [FlowStep(name="raw", pairs=left, evidence=view.evidence(f"ingest/{corpus}"))]
+        made = list(_ingested(view, corpus))
+        left = made[-1].pairs
         for name, stage, lost in steps:
             made.append(_step(name, left, corpus, lost, view.evidence(stage)))
             left = made[-1].pairs
@@ -77,6 +77,20 @@ def text_lengths(side: str, label: str, table: pa.Table, column: str, evidence: 
     empty = pc.equal(table[column], pa.scalar("")).to_numpy()
     found = lengths(np.where(empty, 0, spaces + 1), LONGEST)
     return Lengths(side=side, label=label, counts=found.counts, mean=round(found.mean, 3), evidence=evidence)
+
+
+def _ingested(view: RunView, corpus: str) -> Iterable[FlowStep]:
+    """What the files of a corpus hold, and what was read where the reader dropped some of it."""
+    stage = f"ingest/{corpus}"
+    evidence = view.evidence(stage)
+    pairs = view.rows(stage, "pairs")
+    lost = _lost(view, stage) or {}
+    if pairs is None or corpus not in lost:
+        yield FlowStep(name="raw", pairs=pairs, evidence=evidence)
+        return
+    raw = pairs + lost[corpus].total()
+    yield FlowStep(name="raw", pairs=raw, evidence=evidence)
+    yield _step("read", raw, corpus, lost, evidence)
 
 
 def _step(name: str, before: int | None, corpus: str, lost: Loss | None, evidence: str) -> FlowStep:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from rnnsearch.flows.sources.checks import CHUNK, SourceError, require_space
+from rnnsearch.pipeline.formats.sniff import HEAD, sniff
 
 
 class _Member(NamedTuple):
@@ -27,7 +28,8 @@ def extract(archive: Path, member: str, target: Path, limit: int) -> None:
     it is unpacked, and one that is larger than it says, while it is.
     """
     part = target.with_name(f"{target.name}.part")
-    opened = _zip_member if zipfile.is_zipfile(archive) else _tar_member
+    with archive.open("rb") as file:
+        opened = _zip_member if sniff(file.read(HEAD)) == "zip" else _tar_member
     try:
         with opened(archive, member) as found:
             if found.size > limit:

@@ -1,64 +1,102 @@
 """Two files of one sentence a line (architecture 5).
 
 Lines end at U+000A and nowhere else: U+2028, U+0085 and a lone carriage return are text, or else the two
-sides lose step (protocol trap 25). Bytes are decoded strictly.
+sides lose step (PAPER trap 25). Bytes are decoded strictly.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import BinaryIO
 
 import pyarrow as pa
 
-from rnnsearch.pipeline.config import PlainFormat
 from rnnsearch.pipeline.errors import FormatError
-from rnnsearch.pipeline.formats.members import opened
+from rnnsearch.pipeline.formats.members import Place, opened
+from rnnsearch.pipeline.formats.sides import TOO_LONG, Dropped, Sides
+
+_SKIP = 1 << 20  # bytes of an overlong line that are passed over at a time
 
 
-class Sides(NamedTuple):
-    """Some pairs: as many sources as targets, and keys where the file has them."""
+def read_plain(places: Sequence[Place], rows: int, longest: int) -> Iterator[Sides]:
+    """The pairs of at most `rows` lines at a time: of source, target and perhaps key.
 
-    source: pa.Array
-    target: pa.Array
-    key: pa.Array | None = None
-
-
-def read_plain(path: Path, config: PlainFormat, rows: int) -> Iterator[Sides]:
-    """At most `rows` pairs at a time. Raises FormatError on bad UTF-8 and on files of unequal length."""
-    names = [config.source, config.target, *([config.key] if config.key else [])]
+    A pair with a line above `longest` bytes is dropped. Raises FormatError on bad UTF-8 and on files of unequal
+    length.
+    """
     with ExitStack() as stack:
-        files = [stack.enter_context(opened(path, name)) for name in names]
+        files = [bounded_lines(stack.enter_context(opened(place)), longest) for place in places]
         line = 0
         while True:
             parts = [list(islice(file, rows)) for file in files]
             if len({len(part) for part in parts}) > 1:
                 counts = [line + len(part) + _rest(file) for part, file in zip(parts, files, strict=True)]
-                found = ", ".join(f"{name!r} has {n:,}" for name, n in zip(names, counts, strict=True))
-                raise FormatError(f"{path}: unequal numbers of lines, so they cannot be pairs: {found}")
+                found = ", ".join(
+                    f"{_label(place)} has {n:,}" for place, n in zip(places, counts, strict=True)
+                )
+                raise FormatError(
+                    f"{places[0].path}: unequal numbers of lines, so they cannot be pairs: {found}"
+                )
             if not parts[0]:
                 return
-            yield Sides(*(decoded(part, path, name, line) for part, name in zip(parts, names, strict=True)))
+            yield _kept(
+                [_decoded(part, place, line) for part, place in zip(parts, places, strict=True)], line
+            )
             line += len(parts[0])
 
 
-def decoded(lines: list[bytes], path: Path, name: str, first: int) -> pa.Array:
-    """The lines as text, without U+000A. Raises FormatError naming the line (from 1) that is not UTF-8."""
-    array = pa.array([line.removesuffix(b"\n") for line in lines], pa.binary())
+def bounded_lines(stream: BinaryIO, longest: int) -> Iterator[bytes | None]:
+    """The lines without their U+000A, None for one above `longest` bytes, which is never in memory whole."""
+    while line := stream.readline(longest + 1):
+        if line.endswith(b"\n"):
+            yield line[:-1]
+        elif len(line) <= longest:
+            yield line  # the last one
+        else:
+            while (more := stream.readline(_SKIP)) and not more.endswith(b"\n"):
+                pass
+            yield None
+
+
+def decoded(lines: Sequence[bytes | None], path: Path, name: str, first: int) -> pa.Array:
+    """The lines as text, null where a line is None. Raises FormatError naming the line (from 1) that is not UTF-8."""
+    return _decoded(lines, Place(path, name), first)
+
+
+def _decoded(lines: Sequence[bytes | None], place: Place, first: int) -> pa.Array:
     try:
-        return array.cast(pa.string())
+        return pa.array(lines, pa.binary()).cast(pa.string())
     except pa.ArrowInvalid as error:
         for number, line in enumerate(lines, first + 1):
             try:
-                line.decode()
+                (line or b"").decode()
             except UnicodeDecodeError as bad:
                 raise FormatError(
-                    f"{path}: line {number:,} of {name!r} is not UTF-8 at byte {bad.start}: {bad.reason}; "
-                    "convert the file to UTF-8 first"
+                    f"{place.path}: line {number:,} of {_label(place)} is not UTF-8 at byte {bad.start}: "
+                    f"{bad.reason}; convert the file to UTF-8 first"
                 ) from error
         raise
 
 
-def _rest(stream: IO[bytes]) -> int:
-    return sum(1 for _ in stream)
+def _kept(columns: list[pa.Array], first: int) -> Sides:
+    rows = len(columns[0])
+    if not any(column.null_count for column in columns):
+        return _sides(columns, range(first, first + rows), ())
+    whole = [all(column[row].is_valid for column in columns) for row in range(rows)]
+    kept = [column.filter(pa.array(whole)) for column in columns]
+    lines = [first + row for row, good in enumerate(whole) if good]
+    return _sides(kept, lines, [Dropped(first + row, TOO_LONG) for row, good in enumerate(whole) if not good])
+
+
+def _sides(columns: list[pa.Array], lines: Sequence[int], dropped: Sequence[Dropped]) -> Sides:
+    source, target, *key = columns
+    return Sides(source, target, key[0] if key else None, lines, dropped)
+
+
+def _label(place: Place) -> str:
+    return repr(place.name or place.path.name)
+
+
+def _rest(lines: Iterator[bytes | None]) -> int:
+    return sum(1 for _ in lines)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rnnsearch.flows.command_init import write_profile
-from rnnsearch.flows.dag import build
+from rnnsearch.flows.dag import build, by_side
 from rnnsearch.flows.errors import UsageError
+from rnnsearch.flows.inputs import check_inputs
 from rnnsearch.flows.settings import PROFILES, load_settings
 from rnnsearch.storage.store import Store
 
@@ -135,3 +136,43 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_lost(
 def test_what_a_new_profile_is_written_from_is_no_profile_that_ships() -> None:
     assert (PROFILES / "own.toml.in").is_file()
     assert "own" not in {path.stem for path in PROFILES.glob("*.toml")}
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("odd/my corpus.en", "odd/données.fr"), ("en/train.txt", "fr/train.txt"), ("train.en", "train.fr")],
+    ids=["odd names", "one name", "links"],
+)
+def test_names_of_files_only_label_them(
+    tmp_path: Path, source: str, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / source, tmp_path / target
+    for path, data in zip(text, write_text(tmp_path / "blobs", 20), strict=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(data)
+    write_profile(tmp_path / "mine.toml", text, ("en", "fr"), None)
+    settings = load_settings(str(tmp_path / "mine.toml"))
+    check_inputs(settings)
+    assert [settings.sources[name].local for name in by_side(settings, settings.corpora["text"])] == [
+        path.resolve() for path in text
+    ]
+    assert "  line number 0 .\n    = ligne number 0 .\n" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_text_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    text = write_text(tmp_path, 20)
+    write_profile(tmp_path / "mine.toml", text, ("en", "fr"), None)
+    text[0].write_bytes(b"%PDF-1.4")
+    with pytest.raises(UsageError, match=r"corpora\.text: .* is a PDF"):
+        check_inputs(load_settings(str(tmp_path / "mine.toml")))
+    with pytest.raises(UsageError, match="is a PDF"):
+        write_profile(tmp_path / "other.toml", text, ("en", "fr"), None)
+    with pytest.raises(UsageError, match="both source and target"):
+        write_profile(tmp_path / "other.toml", (text[1], text[1]), ("en", "fr"), None)
+
+
+def test_a_profile_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    write_profile(tmp_path / "mine.toml", None, ("en", "fr"), None)
+    data = (tmp_path / "mine.toml").read_bytes()
+    (tmp_path / "mine.toml").write_bytes(b"\xef\xbb\xbf" + data)
+    assert load_settings(str(tmp_path / "mine.toml")).title == "mine"

@@ -70,6 +70,25 @@ COMMANDS = {
         },
         ("-p", "smoke"),
     ),
+    "fetch": Mistakes(
+        {
+            "source": ("absent", "", LONG),
+            "again": ("absent", ""),
+            "profile": NO_PROFILES,
+            "override": NO_SETTINGS,
+            "store": NO_STORES,
+        },
+        ("-p", "smoke", "--store", "planned"),
+    ),
+    "lock": Mistakes(
+        {
+            "update": ("absent", ""),
+            "profile": NO_PROFILES,
+            "override": NO_SETTINGS,
+            "store": NO_STORES,
+        },
+        ("-p", "smoke", "--store", "planned"),
+    ),
     "data": Mistakes(
         {
             "stage": ("absent", "", LONG),
@@ -84,14 +103,14 @@ COMMANDS = {
             "stage": ("absent", "", LONG),
             "profile": NO_PROFILES,
             "override": NO_SETTINGS,
-            "store": NO_STORES,
+            "store": NO_STORES[:-1],  # it makes none, so that one may be where none can be made
         },
         ("-p", "smoke", "--store", "planned"),
     ),
     "runs": Mistakes(
         {"run": NO_RUNS, "store": ("absent", *NO_STORES), "tag": ("x",), "untag": ("x",)}, IN_STORE
     ),
-    "lineage": Mistakes({"what": NO_RUNS, "store": ("absent", *NO_STORES)}, IN_STORE),
+    "lineage": Mistakes({"what": NO_RUNS, "run": NO_RUNS, "store": ("absent", *NO_STORES)}, IN_STORE),
     "diff": Mistakes(
         {"first": NO_RUNS, "second": NO_RUNS, "store": ("absent", *NO_STORES), "sentences": ABSURD},
         IN_STORE,

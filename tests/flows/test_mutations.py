@@ -37,7 +37,7 @@ DECIDED: Mapping[str, Mapping[str, frozenset[str]]] = {
         "compute_process": PROCESSES,
         "ProcessTask": PROCESSES,
         "Request": MAPS | FOLDS,  # of a process only its stage, its store and its engine are read
-        "Made": ALL,
+        "Made": MAPS | FOLDS,  # a process only fills it
         "_store": ALL,
         "_over_shards": MAPS | FOLDS,
         "zip_shards": MAPS | FOLDS,
@@ -67,7 +67,6 @@ DECIDED: Mapping[str, Mapping[str, frozenset[str]]] = {
     },
     "flows/run_stages.py": {
         "ingest": frozenset({"ingest"}),
-        "_SIDES": frozenset({"ingest"}),
         "language_models": frozenset({"language-models"}),
         "order": frozenset({"order"}),
         "_ORDER_ROW_GROUP": frozenset({"order"}),

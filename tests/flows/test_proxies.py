@@ -13,7 +13,7 @@ from rnnsearch.flows import command_doctor
 from rnnsearch.flows.proxies import LOOPBACK, proxied, spare_loopback
 
 if TYPE_CHECKING:
-    from conftest import PrefectServer
+    from conftest import Command, PrefectServer
 
 NOBODY = "http://127.0.0.1:9"
 
@@ -86,3 +86,14 @@ def test_doctor_tells_which_calls_a_proxy_gets_and_no_password(monkeypatch: pyte
     (finding,) = command_doctor._proxy()
     assert finding.verdict == "note"
     assert "PREFECT_API_URL" in finding.found
+
+
+def test_a_run_whose_prefect_server_cannot_be_reached_ends_in_one_message(
+    rnnsearch: "Command", tmp_path: Path
+) -> None:
+    done = rnnsearch(
+        "run", "--profile", "smoke", "--store", tmp_path / "store", PREFECT_API_URL=f"{NOBODY}/api"
+    )
+    assert done.returncode == 2
+    assert f"no Prefect server answers at {NOBODY}/api" in done.stderr
+    assert "Traceback" not in done.stderr

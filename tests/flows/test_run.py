@@ -111,7 +111,7 @@ def test_a_stage_that_fails_is_named_with_what_waits_for_it_and_the_exit_code_is
     assert run["note"].startswith("holdout-keys: TextError: holdout wants")
     planned = _json(rnnsearch("plan", "-p", "smoke", "--store", store, "--json"))
     assert {each["stage"] for each in planned if each["hit"]} == {
-        *(each["stage"] for each in planned if each["stage"].startswith(("download/", "ingest/")))
+        *(each["stage"] for each in planned if each["stage"].startswith(("download/", "ingest/", "survey")))
     }
     report = rnnsearch("report", "--store", store)
     assert report.returncode == 2

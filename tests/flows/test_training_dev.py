@@ -15,6 +15,7 @@ from rnnsearch.flows.training import train_worker
 from rnnsearch.flows.training_data import Sides, dev_batches, sides
 from rnnsearch.flows.training_dev import DevLoss, dev_bleu, dev_loss
 from rnnsearch.flows.training_job import Ending, TrainingJob, Workers
+from rnnsearch.model.attention import Alignment
 from rnnsearch.model.config import NetworkConfig, SearchConfig, TrainConfig
 from rnnsearch.model.initialization import initialize
 from rnnsearch.model.network import Network
@@ -23,6 +24,7 @@ from rnnsearch.model.step import Trainer
 from rnnsearch.pipeline.bleu import bleu, statistics
 
 WORDS = 20
+COPIED = 11  # ids of the network that copies
 TINY = NetworkConfig(units=6, embedding=5, alignment_units=4, maxout_units=3)
 
 
@@ -32,32 +34,57 @@ def dev(tmp_path: Path, examples: Callable[..., list[Path]]) -> Sides:
     return sides(pq.read_table(examples(tmp_path / "dev", 7, words=WORDS, seed=1, longest=15)[0]))
 
 
-def chains(rows: int, seed: int) -> Sides:
-    """Sources of one word, three to five times; the target begins with that word and counts on in a circle of six.
-
-    A network learns this on any processor to the last word: what it says is decided by large margins.
-    """
-    random = np.random.default_rng(seed)
-    first = random.integers(0, 6, rows)
-    source = [np.full(random.integers(3, 6), 2 + word, np.int32) for word in first]
-    return Sides(source, [(2 + (word + np.arange(5)) % 6).astype(np.int32) for word in first])
-
-
 @pytest.fixture(scope="module")
-def learned() -> Network:
-    """A network that has learned `chains`."""
-    network = Network(NetworkConfig(units=32, embedding=16, alignment_units=16, maxout_units=16), 8, 8)
-    initialize(network, 1)
-    trainer = Trainer(network, TrainConfig(optimizer="adam", learning_rate=0.01))
-    rows = chains(160, 0)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    for update in range(160):
-        first = update * 20 % 160
-        loss = trainer.update(rows.batch(np.arange(first, first + 20))).loss
-    torch.set_num_threads(threads)
-    assert loss < 20 * 6 * 0.1  # nats a word: far from where the last bits of a sum could decide
+def copying() -> Network:
+    """A network that copies sentences of distinct words, by weights set by hand.
+
+    Every decision has a margin that no rounding reaches: what a training has learned depends on the last bits of
+    sums, and those on the processor. States are one-hot: an annotation holds its word and the word before it (`</s>`
+    for the first), the decoder's state the word just said, and attention seeks the position whose word before is that.
+    """
+    k, sharp = COPIED, 10.0
+    sizes = {"units": 2 * k, "embedding": k, "alignment_units": k, "maxout_units": k}
+    network = Network(NetworkConfig(decoder_order="groundhog", **sizes), k, k)
+    one = sharp * torch.eye(k)
+    encoder, decoder, alignment, readout = (
+        network.encoder.enc_f,
+        network.dec,
+        network.alignment,
+        network.readout,
+    )
+    assert isinstance(alignment, Alignment)
+    with torch.no_grad():
+        for unit in (encoder, decoder):
+            unit.b[2 * k :] = 20  # z = r = 1: every state is new
+            unit.W[:k] = one
+        encoder.U[k : 2 * k, :k] = one
+        encoder.U[k, :k] = -2 * sharp  # in the place of `</s>`: there was no word before
+        encoder.b[k] = sharp
+        network.encoder.E_src.copy_(torch.eye(k))
+        network.E_trg.copy_(torch.eye(k))
+        network.bs[0] = sharp  # at the start the decoder has said `</s>`
+        alignment.Wa[:, :k] = one
+        alignment.Ua[:, k : 2 * k] = one
+        alignment.ba.fill_(-1.5 * sharp)  # positive only where both are there
+        alignment.va.fill_(2 * sharp)
+        readout.Co[::2, :k] = sharp * one
+        readout.output.copy_(torch.eye(k))
     return network
+
+
+def _distinct(count: int, seed: int) -> Sides:
+    """Sentences of one to seven distinct words; of every third the reference lacks the last word."""
+    random = np.random.default_rng(seed)
+    words = [random.permutation(np.arange(2, COPIED))[: random.integers(1, 8)] for _ in range(count)]
+    source = [row.astype(np.int32) for row in words]
+    return Sides(source, [row[: max(1, len(row) - (number % 3 == 0))] for number, row in enumerate(source)])
+
+
+def test_the_copying_network_copies_with_a_margin_that_no_rounding_reaches(copying: Network) -> None:
+    rows = _distinct(60, seed=2)
+    found = beam_search(copying, [row.tolist() for row in rows.source], SearchConfig(beam=1))
+    assert [best.ids for (best,) in found] == [(*row.tolist(), 0) for row in rows.source]
+    assert max(best.cost for (best,) in found) < 1e-3
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])
@@ -91,9 +118,11 @@ def test_every_dev_sentence_is_in_one_batch_that_fits(dev: Sides) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_trap_19_dev_bleu_is_the_same_on_any_number_of_workers_and_each_sentence_is_searched_once(
-    learned: Network, workers: int, monkeypatch: pytest.MonkeyPatch
+    copying: Network,
+    workers: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rows = chains(130, 3)  # three groups
+    rows = _distinct(130, seed=3)  # three groups
     searched: list[tuple[int, ...]] = []
 
     def noted(network: Network, sentences: Sequence[Sequence[int]], config: SearchConfig) -> object:
@@ -102,25 +131,27 @@ def test_trap_19_dev_bleu_is_the_same_on_any_number_of_workers_and_each_sentence
 
     monkeypatch.setattr("rnnsearch.flows.training_dev.beam_search", noted)
     config = TrainConfig()
-    found = together(workers, lambda each: dev_bleu(Trainer(deepcopy(learned), config), rows, each))
+    found = together(workers, lambda each: dev_bleu(Trainer(deepcopy(copying), config), rows, each))
     assert found == [found[0]] * workers
-    assert found[0] > 99
+    assert 50 < found[0] < 100
     assert sorted(searched) == sorted(tuple(row.tolist()) for row in rows.source)
-    assert found[0] == dev_bleu(Trainer(learned, config), rows, Workers())
+    assert found[0] == dev_bleu(Trainer(deepcopy(copying), config), rows, Workers())
 
 
-def test_dev_bleu_is_the_bleu_of_the_words_and_unk_never_matches(learned: Network) -> None:
-    rows = chains(300, 3)
+def test_dev_bleu_is_the_bleu_of_the_words_and_unk_never_matches(
+    copying: Network,
+) -> None:
+    rows = _distinct(300, seed=3)
     some = Sides(
         rows.source, [np.where(row == 3, 1, row) for row in rows.target]
     )  # rare words in the references
-    names = ["</s>", "[UNK]", "in", "the", "beginning", "was", "word", "."]
+    names = ["</s>", "[UNK]", "in", "the", "beginning", "was", "word", "and", "with", "God", "same"]
     rare = [f"rare-{number}" for number in range(len(some.target))]
     references = [
         " ".join(rare[number] if word == 1 else names[word] for word in row)
         for number, row in enumerate(some.target)
     ]
-    network = deepcopy(learned)
+    network = deepcopy(copying)
     with torch.no_grad():
         for part in (network.E_trg, network.readout.output, network.readout.b_out):
             part[[1, 3]] = part[[3, 1]]  # it says [UNK] where it would say "the"
@@ -129,7 +160,7 @@ def test_dev_bleu_is_the_bleu_of_the_words_and_unk_never_matches(learned: Networ
     hypotheses = [" ".join(names[word] for word in best.ids if word) for best in found]
     assert any("[UNK]" in hypothesis for hypothesis in hypotheses)
     expected = bleu(statistics(hypotheses, references)).score
-    assert expected > 1
+    assert 1 < expected < 100
     assert dev_bleu(Trainer(network, TrainConfig()), some, Workers()) == pytest.approx(expected, rel=1e-12)
 
 

@@ -143,6 +143,16 @@ def test_what_a_long_shard_leaves_out_decides_nothing(make_pairs) -> None:
     assert whole == cut
 
 
+def test_no_two_held_out_texts_share_their_target(make_pairs) -> None:
+    shards = [
+        make_pairs([(f"s {n}", f"t {n % 12}") for n in range(at, at + 30)], "a", at)
+        for at in range(0, 90, 30)
+    ]
+    config = HoldoutConfig(corpus="a", dev=4, test=4)
+    targets = chosen(shards, config)["target"].to_pylist()
+    assert len(set(targets)) == len(targets) == 8
+
+
 def test_one_sentence_in_twenty_rows_is_never_dev_and_test_at_once(make_pairs) -> None:
     shard = make_pairs([("Hello.", "Bonjour.")] * 20 + [("A.", "B."), ("C.", "D.")], "a")
     with pytest.raises(TextError, match="where 3 have text on both sides and share no side"):

@@ -37,6 +37,11 @@ def test_two_corpora_of_a_shard_are_looked_at_apart(make_pairs) -> None:
     assert found[0].first >= 100
 
 
+def test_lines_whose_lengths_repeat_have_not_slipped(make_pairs) -> None:
+    rows = [(" ".join(["word"] * (3 + n % 5)), " ".join(["mots"] * (3 + n % 5))) for n in range(200)]
+    assert find_slips(make_pairs(rows)) == []  # five lines on, the lengths agree as well as here
+
+
 @pytest.mark.parametrize("count", [0, 1, 39, 40, 41])
 def test_few_lines_are_not_judged(make_pairs, count: int) -> None:
     assert find_slips(make_pairs(text(count))) == []

@@ -103,6 +103,12 @@ class BackendContract:
         backend.put("x", b"two")
         assert backend.stat("x") != before
 
+    def test_the_states_of_a_folder_are_those_of_each_of_its_names(self, backend: Backend) -> None:
+        for name in ("d/a", "d/b/c", "dd/e"):
+            backend.put(name, name.encode())
+        assert backend.states("d") == {name: backend.stat(name) for name in ("d/a", "d/b/c")}
+        assert backend.states("none") == {}
+
     def test_names_and_children_are_sorted(self, backend: Backend) -> None:
         for name in ("d/b/2", "d/b/1", "d/a", "d.e/c", "dd"):
             backend.put(name, b"")
