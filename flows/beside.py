@@ -9,7 +9,8 @@ from rnnsearch.pipeline.alignment_scores import alignment_scores
 from rnnsearch.pipeline.config import CleanConfig, TokenizeConfig
 from rnnsearch.pipeline.external import as_our_tokens, external_hypotheses
 from rnnsearch.pipeline.formats.lines import read_lines
-from rnnsearch.storage.artifacts import FileEntry
+from rnnsearch.storage.artifacts import FileEntry, read_artifact
+from rnnsearch.storage.parquet import get_table
 
 
 def external(job: Job) -> Files:
@@ -18,7 +19,8 @@ def external(job: Job) -> Files:
     if not job.config["tokens"]:
         lines = as_our_tokens(lines, section(job.config, CleanConfig), section(job.config, TokenizeConfig))
     shards = [
-        job.store.get_table(file.digest) for file in job.store.read_artifact(job.inputs["tokens"]).files
+        get_table(job.store.blobs, file.digest)
+        for file in read_artifact(job.store.blobs, job.inputs["tokens"]).files
     ]
     tables = external_hypotheses(lines, shards)
     return {"hypotheses": [stored(job.store, shard_name(k), table) for k, table in enumerate(tables)]}
@@ -34,7 +36,7 @@ def evaluate_alignment(job: Job) -> Files:
 
 def _links(job: Job, name: str) -> list[str]:
     """The links of a file, or of a system that was trained beside ours."""
-    files = job.store.read_artifact(job.inputs[name]).files
+    files = read_artifact(job.store.blobs, job.inputs[name]).files
     if all(file.path == shard_name(position) for position, file in enumerate(files)):
         links: list[str] = whole_table(job.store, job.inputs[name])["links"].to_pylist()
         return links
@@ -42,5 +44,5 @@ def _links(job: Job, name: str) -> list[str]:
 
 
 def _lines(job: Job, name: str) -> list[str]:
-    (file,) = job.store.read_artifact(job.inputs[name]).files
+    (file,) = read_artifact(job.store.blobs, job.inputs[name]).files
     return read_lines(job.store.local_folder(job.inputs[name]), PurePosixPath(file.path).as_posix())

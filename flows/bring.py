@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 
 from rnnsearch.flows.download import download
-from rnnsearch.flows.job import Job, clear_work
+from rnnsearch.flows.job import Job, Place, clear_work
+from rnnsearch.flows.proof import proof_of
 from rnnsearch.flows.recipe import code_of, look_up, recipe_of
-from rnnsearch.flows.settings import PlacementConfig
 from rnnsearch.flows.shapes import Stage
 from rnnsearch.storage.ledger import Attempt
 from rnnsearch.storage.store import Store
@@ -34,7 +34,8 @@ def bring(stage: Stage, store: Store, progress: Callable[[str], None], *, again:
             epoch=lease.epoch,
             inputs={},
             config=recipe.config,
-            placement=PlacementConfig(),
+            place=Place(),
+            proof=proof_of(stage.roots),
             code=recipe.code,
             unkeyed={**stage.unkeyed, "again": again},
         )

@@ -1,9 +1,11 @@
-"""The stages of a run and what hangs on what. Light: `plan` reads it without torch, Prefect or Ray."""
+"""The stages of a run and their dependencies. Light: `plan` reads it without torch, Prefect or Ray."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from rnnsearch.flows import kinds
+from rnnsearch.flows.sections import sections
 from rnnsearch.flows.settings import (
     BACKWARD,
     AlignmentConfig,
@@ -14,12 +16,11 @@ from rnnsearch.flows.settings import (
     SweepConfig,
     SystemConfig,
 )
-from rnnsearch.flows.shapes import SHARDS, TEXT, Ref, Stage, fold_stage, map_stage, sections
+from rnnsearch.flows.shapes import Ref, Stage
 from rnnsearch.flows.sources.config import SourceConfig
 from rnnsearch.pipeline.config import LanguagesConfig
 
 SPLITS = ("train", "dev", "test")
-_KERNELS = "model/kernels/kernels.cpp"  # sums in another order differ in their last bits
 
 
 def build(settings: Settings) -> tuple[Stage, ...]:
@@ -34,23 +35,12 @@ def _stages(settings: Settings) -> Iterator[Stage]:
     if settings.select is not None:
         yield from _selection(settings)
         training = Ref("select", "kept")
-    yield fold_stage(
-        "overlap",
-        ("overlap",),
-        "overlap",
-        ("find_overlap", "sum_overlap"),
+    yield kinds.OVERLAP.stage(
         sharded={"pairs": (training,)},
         whole={"sentences": (Ref("leakage/test", "sentences"),)},
         config=sections(settings.leakage),
     )
-    yield fold_stage(
-        "shortlist",
-        ("source", "target", "source_counts", "target_counts"),
-        "shortlist",
-        ("count_words", "choose_words"),
-        sharded={"pairs": (training,)},
-        config=sections(settings.shortlist),
-    )
+    yield kinds.SHORTLIST.stage(sharded={"pairs": (training,)}, config=sections(settings.shortlist))
     for words in sorted({system.max_words for system in settings.systems.values()}):
         yield from _examples(settings, str(words), words, training, _shortlists())
     if settings.alignment is not None and isinstance(settings.alignment.backward, SystemConfig):
@@ -63,55 +53,31 @@ def _stages(settings: Settings) -> Iterator[Stage]:
 
 def _pairs(settings: Settings) -> Iterator[Stage]:
     for name, source in settings.sources.items():
-        yield Stage(
-            name=f"download/{name}",
-            shape="run",
-            outputs=("file",),
+        kind = kinds.DOWNLOAD if source.member is None else kinds.DOWNLOAD_MEMBER
+        yield kind.stage(
+            name,
             config=_identity(source),
-            roots=(
-                "rnnsearch.flows.download:as_file",
-                *(("rnnsearch.flows.sources.archive:extract",) if source.member else ()),
-            ),
             local=source.local if source.sha256 is None else None,
             unkeyed={"source": source.model_dump(mode="json")},
         )
     for name, corpus in settings.corpora.items():
-        yield Stage(
-            name=f"ingest/{name}",
-            shape="run",
-            outputs=("pairs", "dropped"),
+        yield kinds.INGEST.stage(
+            name,
             whole={"file": tuple(Ref(f"download/{name}", "file") for name in by_side(settings, corpus))},
             config={
                 "corpus": name,
                 "format": corpus.format.model_dump(mode="json"),
                 **sections(settings.ingest),
             },
-            roots=("rnnsearch.flows.run_stages:ingest", *SHARDS),
-            libraries=(*TEXT, "polib"),
         )
     pairs = tuple(Ref(f"ingest/{corpus}", "pairs") for corpus in settings.corpora)
-    yield fold_stage(
-        "survey",
-        ("survey",),
-        "survey",
-        ("survey_shard", "sum_survey"),
+    yield kinds.SURVEY.stage(
         sharded={"pairs": pairs},
         config=sections(settings.clean, settings.filter, _languages(settings)),
         libraries=_filter_libraries(settings),
     )
-    yield fold_stage(
-        "holdout-keys",
-        ("keys",),
-        "holdout",
-        ("candidate_keys", "choose_keys"),
-        sharded={"pairs": pairs},
-        config=sections(settings.holdout),
-        libraries=("ftfy",),
-    )
-    yield map_stage(
-        "holdout",
-        (*SPLITS, "dropped"),
-        "holdout:hold_out",
+    yield kinds.HOLDOUT_KEYS.stage(sharded={"pairs": pairs}, config=sections(settings.holdout))
+    yield kinds.HOLDOUT.stage(
         sharded={"pairs": pairs},
         whole={"keys": (Ref("holdout-keys", "keys"),)},
         config=sections(settings.holdout),
@@ -119,53 +85,29 @@ def _pairs(settings: Settings) -> Iterator[Stage]:
 
 
 def _clean_text(settings: Settings) -> Iterator[Stage]:
-    training_filters = (settings.filter, _languages(settings))
     for split in SPLITS:
-        function = "clean_shard" if split == "train" else "normalize_shard"
-        yield map_stage(
-            f"{'clean' if split == 'train' else 'normalize'}/{split}",
-            ("kept", "dropped") if split == "train" else ("kept",),
-            f"clean:{function}",
-            sharded={"pairs": (Ref("holdout", split),)},
-            config=sections(settings.clean, *(training_filters if split == "train" else ())),
-            libraries=_filter_libraries(settings) if split == "train" else ("ftfy",),
-        )
+        if split == "train":
+            yield kinds.CLEAN.stage(
+                split,
+                sharded={"pairs": (Ref("holdout", split),)},
+                config=sections(settings.clean, settings.filter, _languages(settings)),
+                libraries=_filter_libraries(settings),
+            )
+        else:
+            yield kinds.NORMALIZE.stage(
+                split, sharded={"pairs": (Ref("holdout", split),)}, config=sections(settings.clean)
+            )
     kept = (Ref("clean/train", "kept"),)
     evaluation = (Ref("normalize/dev", "kept"), Ref("normalize/test", "kept"))
-    yield fold_stage(
-        "duplicates",
-        ("rows",),
-        "duplicates",
-        ("pair_hashes", "find_duplicates"),
-        sharded={"pairs": kept},
-        config=sections(settings.duplicates),
-    )
-    yield fold_stage(
-        "leakage",
-        ("sentences",),
-        "leakage",
-        ("evaluation_sentences", "gather_sentences"),
-        sharded={"pairs": evaluation},
-    )
-    yield fold_stage(
-        "leakage/test",
-        ("sentences",),
-        "leakage",
-        ("evaluation_sentences", "gather_sentences"),
-        sharded={"pairs": (Ref("normalize/test", "kept"),)},
-    )
-    yield map_stage(
-        "gate-dev",
-        ("kept", "dropped"),
-        "leakage:gate_dev",
+    yield kinds.DUPLICATES.stage(sharded={"pairs": kept}, config=sections(settings.duplicates))
+    yield kinds.LEAKAGE.stage(sharded={"pairs": evaluation})
+    yield kinds.LEAKAGE.stage("test", sharded={"pairs": (Ref("normalize/test", "kept"),)})
+    yield kinds.GATE_DEV.stage(
         sharded={"pairs": (Ref("normalize/dev", "kept"),)},
         whole={"sentences": (Ref("leakage/test", "sentences"),)},
         config=sections(settings.leakage),
     )
-    yield map_stage(
-        "gate",
-        ("kept", "dropped", "leaks"),
-        "leakage:gate_shard",
+    yield kinds.GATE.stage(
         sharded={"pairs": kept, "duplicates": (Ref("duplicates", "rows"),)},
         whole={"sentences": (Ref("leakage", "sentences"),)},
         config=sections(settings.leakage),
@@ -176,13 +118,8 @@ def _clean_text(settings: Settings) -> Iterator[Stage]:
         "test": Ref("normalize/test", "kept"),
     }
     for split in SPLITS:
-        yield map_stage(
-            f"tokenize/{split}",
-            ("pairs",),
-            "tokenization:tokenize_shard",
-            sharded={"pairs": (sources[split],)},
-            config=sections(settings.tokenize),
-            libraries=("sacremoses", "regex"),
+        yield kinds.TOKENIZE.stage(
+            split, sharded={"pairs": (sources[split],)}, config=sections(settings.tokenize)
         )
 
 
@@ -191,14 +128,14 @@ def _languages(settings: Settings) -> LanguagesConfig:
 
 
 def _filter_libraries(settings: Settings) -> tuple[str, ...]:
-    """What the filters use. Raises SettingsError where an optional library is wanted and not there."""
+    """What the filters use besides. Raises SettingsError where an optional library is wanted and not there."""
     if not settings.filter.languages:
-        return ("ftfy", "langcodes")
+        return ()
     if find_spec("py3langid") is None:
         raise SettingsError(
             "filter.languages needs py3langid, which is not installed; install rnnsearch[langid], or set it to false"
         )
-    return ("ftfy", "langcodes", "py3langid")
+    return ("py3langid",)
 
 
 def _selection(settings: Settings) -> Iterator[Stage]:
@@ -210,77 +147,26 @@ def _selection(settings: Settings) -> Iterator[Stage]:
         "source_vocabulary": (Ref("selection-vocabulary", "source"),),
         "target_vocabulary": (Ref("selection-vocabulary", "target"),),
     }
-    yield fold_stage(
-        "selection-vocabulary",
-        ("source", "target", "text"),
-        "selection",
-        ("in_domain_text", "in_domain_vocabulary"),
-        sharded={"pairs": (Ref("tokenize/dev", "pairs"),)},
-        config=models,
-    )
+    yield kinds.SELECTION_VOCABULARY.stage(sharded={"pairs": (Ref("tokenize/dev", "pairs"),)}, config=models)
     in_domain = {"in_domain": (Ref("selection-vocabulary", "text"),)}
-    yield fold_stage(
-        "selection-sample",
-        ("sample",),
-        "selection",
-        ("pool_sample", "cut_sample"),
-        sharded=pool,
-        whole=in_domain,
-        config=models,
+    yield kinds.SELECTION_SAMPLE.stage(sharded=pool, whole=in_domain, config=models)
+    yield kinds.LANGUAGE_MODELS.stage(
+        whole=in_domain | {"sample": (Ref("selection-sample", "sample"),)} | vocabulary, config=models
     )
-    yield Stage(
-        name="language-models",
-        shape="run",
-        outputs=("models",),
-        whole=in_domain | {"sample": (Ref("selection-sample", "sample"),)} | vocabulary,
-        config=models,
-        roots=("rnnsearch.flows.run_stages:language_models",),
-        libraries=TEXT,
+    yield kinds.SCORE.stage(sharded=pool, whole={"models": (Ref("language-models", "models"),)} | vocabulary)
+    yield kinds.THRESHOLD.stage(
+        sharded={"scores": (Ref("score", "scores"),)}, config=sections(settings.select)
     )
-    yield map_stage(
-        "score",
-        ("scores",),
-        "selection:score_shard",
-        sharded=pool,
-        whole={"models": (Ref("language-models", "models"),)} | vocabulary,
-        libraries=("ufal-kenlm",),
-    )
-    yield fold_stage(
-        "threshold",
-        ("rows", "summary"),
-        "selection",
-        ("ranking", "choose_rows"),
-        sharded={"scores": (Ref("score", "scores"),)},
-        config=sections(settings.select),
-    )
-    yield map_stage(
-        "select",
-        ("kept", "dropped"),
-        "selection:select_shard",
-        sharded=pool | {"rows": (Ref("threshold", "rows"),)},
-    )
+    yield kinds.SELECT.stage(sharded=pool | {"rows": (Ref("threshold", "rows"),)})
 
 
 def _examples(
     settings: Settings, name: str, words: int, training: Ref, shortlists: Mapping[str, tuple[Ref, ...]]
 ) -> Iterator[Stage]:
     encode = settings.encode.model_copy(update={"max_words": words})
-    yield map_stage(
-        f"encode/{name}",
-        ("kept", "dropped"),
-        "encode:encode_shard",
-        sharded={"pairs": (training,)},
-        whole=shortlists,
-        config=sections(encode),
-    )
-    yield Stage(
-        name=f"order/{name}",
-        shape="run",
-        outputs=("examples",),
-        whole={"examples": (Ref(f"encode/{name}", "kept"),)},
-        config=sections(encode),
-        roots=("rnnsearch.flows.run_stages:order", *SHARDS),
-        libraries=TEXT,
+    yield kinds.ENCODE.stage(name, sharded={"pairs": (training,)}, whole=shortlists, config=sections(encode))
+    yield kinds.ORDER.stage(
+        name, whole={"examples": (Ref(f"encode/{name}", "kept"),)}, config=sections(encode)
     )
 
 
@@ -300,15 +186,11 @@ def _system(settings: Settings, name: str, system: SystemConfig) -> Iterator[Sta
     test = Ref("tokenize/test", "pairs")
     for policy in ("all", "no-unk"):
         unknown = "allow" if policy == "all" else "forbid"
-        yield Stage(
-            name=f"translate/{name}/{policy}",
-            shape="map",
-            outputs=("hypotheses",),
+        yield kinds.TRANSLATE.stage(
+            f"{name}/{policy}",
             sharded={"tokens": (test,)},
             whole={"model": (Ref(f"train/{name}", "model"),), **_shortlists()},
             config=sections(settings.search.model_copy(update={"unknown": unknown, "n_best": 1})),
-            roots=("rnnsearch.flows.translate:translate_shard", _KERNELS, *SHARDS),
-            libraries=(*TEXT, "torch"),
         )
     yield _evaluation(
         settings,
@@ -325,22 +207,14 @@ def _system(settings: Settings, name: str, system: SystemConfig) -> Iterator[Sta
 
 
 def _training(name: str, system: SystemConfig, whole: Mapping[str, tuple[Ref, ...]]) -> Stage:
-    return Stage(
-        name=f"train/{name}",
-        shape="run",
-        outputs=("model", "state", "curve"),
-        whole=whole,
-        config=sections(system.network, system.train),
-        roots=("rnnsearch.flows.training:train_worker", "rnnsearch.flows.train_stage:encode_dev", _KERNELS),
-        libraries=(*TEXT, "torch", "safetensors"),
-    )
+    return kinds.TRAIN.stage(name, whole=whole, config=sections(system.network, system.train))
 
 
 def _backward(settings: Settings, system: SystemConfig, training: Ref) -> Iterator[Stage]:
     """A system of the other direction, on the same pairs turned around; it aligns, and translates nothing."""
     given = {"train": training} | {split: Ref(f"tokenize/{split}", "pairs") for split in ("dev", "test")}
     for split, pairs in given.items():
-        yield map_stage(f"turn/{split}", ("pairs",), "turn:turn_shard", sharded={"pairs": (pairs,)})
+        yield kinds.TURN.stage(split, sharded={"pairs": (pairs,)})
     shortlists = {"source": (Ref("shortlist", "target"),), "target": (Ref("shortlist", "source"),)}
     yield from _examples(settings, BACKWARD, system.max_words, Ref("turn/train", "pairs"), shortlists)
     whole = {
@@ -354,28 +228,21 @@ def _backward(settings: Settings, system: SystemConfig, training: Ref) -> Iterat
 
 def _external(settings: Settings, name: str, other: ExternalConfig) -> Iterator[Stage]:
     text = {} if other.tokens else sections(settings.clean, settings.tokenize)
-    yield Stage(
-        name=f"external/{name}",
-        shape="run",
-        outputs=("hypotheses",),
+    yield kinds.EXTERNAL.stage(
+        name,
         whole={
             "file": (Ref(f"download/{other.source}", "file"),),
             "tokens": (Ref("tokenize/test", "pairs"),),
         },
         config={"tokens": other.tokens, **text},
-        roots=("rnnsearch.flows.beside:external", *SHARDS),
-        libraries=(*TEXT, "ftfy", "sacremoses", "regex"),
     )
     given = Ref(f"external/{name}", "hypotheses")
     yield _evaluation(settings, name, all_=given, no_unk=given, search={"search": {}})
 
 
 def _evaluation(settings: Settings, name: str, *, all_: Ref, no_unk: Ref, search: Mapping[str, Any]) -> Stage:
-    return fold_stage(
-        f"evaluate/{name}",
-        ("sentences", "scores"),
-        "evaluation",
-        ("sentence_statistics", "evaluate"),
+    return kinds.EVALUATE.stage(
+        name,
         sharded={
             "hypotheses": (all_,),
             "no_unk": (no_unk,),
@@ -384,19 +251,14 @@ def _evaluation(settings: Settings, name: str, *, all_: Ref, no_unk: Ref, search
         },
         whole={**_shortlists(), "overlap": (Ref("overlap", "overlap"),)},
         config={**sections(settings.evaluate, settings.tokenize), **search},
-        libraries=("sacrebleu", "sacremoses"),
     )
 
 
 def _align(name: str, pairs: Ref, shortlists: Mapping[str, tuple[Ref, ...]]) -> Stage:
-    return Stage(
-        name=f"align/{name}",
-        shape="map",
-        outputs=("alignments",),
+    return kinds.ALIGN.stage(
+        name,
         sharded={"tokens": (pairs,)},
         whole={"model": (Ref(f"train/{name}", "model"),), **shortlists},
-        roots=("rnnsearch.flows.align:align_shard", _KERNELS, *SHARDS),
-        libraries=(*TEXT, "torch"),
     )
 
 
@@ -404,25 +266,19 @@ def _alignment(name: str, config: AlignmentConfig) -> Stage:
     beside = {key: Ref(f"download/{source}", "file") for key, source in config.sources.items()}
     if isinstance(config.backward, SystemConfig):
         beside["backward"] = Ref(f"align/{BACKWARD}", "alignments")
-    return Stage(
-        name=f"evaluate-alignment/{name}",
-        shape="run",
-        outputs=("scores",),
+    return kinds.EVALUATE_ALIGNMENT.stage(
+        name,
         whole={
             "alignments": (Ref(f"align/{name}", "alignments"),),
             **{key: (ref,) for key, ref in beside.items()},
         },
-        roots=("rnnsearch.flows.beside:evaluate_alignment",),
-        libraries=TEXT,
     )
 
 
 def _sweep(settings: Settings, name: str, config: SweepConfig) -> Stage:
     search = settings.search.model_copy(update={"unknown": "allow", "n_best": 1})
-    return Stage(
-        name=f"sweep/{name}",
-        shape="run",
-        outputs=("scores",),
+    return kinds.SWEEP.stage(
+        name,
         whole={
             "pairs": (Ref("tokenize/dev", "pairs"),),
             "model": (Ref(f"train/{name}", "model"),),
@@ -432,8 +288,6 @@ def _sweep(settings: Settings, name: str, config: SweepConfig) -> Stage:
             "sweep": config.model_dump(mode="json", include={"beams", "sentences"}),
             **sections(search, settings.evaluate, settings.tokenize),
         },
-        roots=("rnnsearch.flows.sweep:sweep", _KERNELS),
-        libraries=(*TEXT, "torch"),
     )
 
 

@@ -4,15 +4,24 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from rnnsearch.flows.settings import PlacementConfig
+from rnnsearch.flows.proof import Proof
 from rnnsearch.flows.shards import open_store
+from rnnsearch.flows.witness import AsRun
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.store import Store
 
 Files = Mapping[str, Sequence[FileEntry]]
+
+
+class Place(NamedTuple):
+    """Where a process runs: for a training."""
+
+    workers: int = 1
+    threads: int = 1  # of each worker
+    device: Literal["cpu", "cuda"] = "cpu"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +34,8 @@ class Job:
     epoch: int  # of the lease: a late writer of an earlier epoch works elsewhere
     inputs: Mapping[str, Digest]
     config: Mapping[str, Any]
-    placement: PlacementConfig
+    place: Place
+    proof: Proof  # what the key counted
     code: str = ""  # the digest of the stage's code
     unkeyed: Mapping[str, Any] = field(default_factory=dict)  # of the stage: not in its recipe
 
@@ -57,7 +67,8 @@ class Finished(NamedTuple):
     """The files of each output, and what was seen while they were made."""
 
     files: Files
-    observations: Mapping[str, Any]
+    observations: Mapping[str, Any] = {}
+    as_run: AsRun | None = None
 
 
 def events_folder(store: Store, stage: str, key: Digest) -> Path:

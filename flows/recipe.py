@@ -2,12 +2,12 @@
 
 import functools
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import NamedTuple
 
 from rnnsearch.flows.errors import UsageError
-from rnnsearch.flows.shapes import Stage
+from rnnsearch.flows.shapes import Process, Stage
 from rnnsearch.flows.sources.known import content_of
 from rnnsearch.storage.code import CodeDigest, code_digest
 from rnnsearch.storage.digests import Digest
@@ -22,8 +22,19 @@ PYTHON = ".".join(platform.python_version_tuple()[:2])
 NOT_COMPUTED = "not computed yet"
 """The reason for a stage that has no earlier recipe in the store."""
 
-_MACHINERY = ("rnnsearch.storage.store",)
-"""Where bytes lie and how they are found again decides none of them; `storage.parquet`, which does, is a root."""
+BOUNDARY: Mapping[str, str] = {
+    "rnnsearch.storage.store": "where bytes lie; `storage.parquet` and `storage.artifacts` decide them",
+    "rnnsearch.storage.blobs": "bytes are named by their digest and verified when read",
+    "rnnsearch.storage.backends": "where bytes lie",
+    "rnnsearch.flows.shapes": "declares stages; what they declare is in the recipe",
+    "rnnsearch.flows.references": "imports what a declaration names, which is a root itself",
+    "rnnsearch.flows.proof": "compares code, and computes nothing",
+    "rnnsearch.flows.witness": "describes the machine",
+    "rnnsearch.flows.train": "Ray Train between `train_stage.train` and `training.train_worker`, both roots",
+    "rnnsearch.flows.steps": "what the console says",
+    "rnnsearch.flows.training_progress": "what the console says",
+}
+"""Modules that the code digest does not go into, with the reason why they decide no bytes."""
 
 
 class Finding(NamedTuple):
@@ -38,11 +49,16 @@ def recipe_of(stage: Stage, upstream: Mapping[str, Outputs]) -> Recipe:
     return Recipe(
         stage=stage.name,
         code=code_of(stage.roots).digest,
-        config={**stage.config, **_content(stage)},
+        config={**stage.config, **_content(stage), **_walked(stage)},
         inputs={name: upstream[ref.stage][ref.output] for name, ref in stage.inputs()},
         python=PYTHON,
         libraries=libraries_of(stage),
     )
+
+
+def _walked(stage: Stage) -> Mapping[str, Sequence[str]]:
+    """Which inputs are walked shard by shard: a table given whole is another one."""
+    return {"sharded": sorted(stage.sharded)} if stage.sharded else {}
 
 
 def _content(stage: Stage) -> Mapping[str, Digest]:
@@ -63,29 +79,34 @@ def code_of(roots: tuple[str, ...]) -> CodeDigest:
 
     As it was when this process asked first: workers import it at some time after.
     """
-    return _read_code(roots)
+    return read_code(roots)
 
 
-def partial_roots(stage: Stage) -> tuple[str, ...]:
-    """What decides a shard's part of a stage: of a fold all but the merge."""
-    return (stage.roots[0], *stage.roots[2:]) if stage.shape == "fold" else stage.roots
+def shard_code(stage: Stage) -> Digest:
+    """The digest of the code that decides one shard of a map, or one partial value of a fold."""
+    work = stage.declared.work
+    if isinstance(work, Process):
+        raise TypeError(f"{stage.name} has no shards")
+    return code_of((*work.shard_roots, *stage.declared.files)).digest
 
 
 def freeze_code(stages: Iterable[Stage]) -> None:
     """Take the code of all stages as it is now, so that `code_changed` sees every later edit."""
     for stage in stages:
         code_of(stage.roots)
-        code_of(partial_roots(stage))
+        if not isinstance(stage.declared.work, Process):
+            shard_code(stage)
 
 
 def code_changed(stage: Stage) -> bool:
     """Whether a stage's code is no longer what `code_of` says: some workers may have the old one, some the new."""
-    return _read_code(stage.roots).digest != code_of(stage.roots).digest
+    return read_code(stage.roots).digest != code_of(stage.roots).digest
 
 
-def _read_code(roots: tuple[str, ...]) -> CodeDigest:
+def read_code(roots: tuple[str, ...]) -> CodeDigest:
+    """The digest of the code that these roots reach, as it is now."""
     files = [root for root in roots if "/" in root]
-    return code_digest([root for root in roots if root not in files], files, outside=_MACHINERY)
+    return code_digest([root for root in roots if root not in files], files, outside=BOUNDARY)
 
 
 def libraries_of(stage: Stage) -> Mapping[str, str]:

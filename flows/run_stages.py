@@ -8,7 +8,8 @@ from rnnsearch.pipeline.config import EncodeConfig, Format, IngestConfig, Langua
 from rnnsearch.pipeline.formats.reader import read_pairs
 from rnnsearch.pipeline.order import bucket_count, ordered
 from rnnsearch.pipeline.selection import estimate_models
-from rnnsearch.storage.artifacts import FileEntry
+from rnnsearch.storage.artifacts import FileEntry, read_artifact
+from rnnsearch.storage.parquet import get_table
 
 _ORDER_ROW_GROUP = 1_600  # rows that are read at once: the paper's window (App. B.2)
 _BUCKETS_AT_ONCE = 64  # in one pass over the encoded shards: 1.6 million examples, about 1 GB
@@ -18,7 +19,7 @@ def ingest(job: Job) -> Files:
     """Read one corpus into Parquet shards, a shard in memory at a time, beside what was dropped of each."""
     config = section(job.config, IngestConfig)
     style: Format = TypeAdapter(Format).validate_python(job.config["format"])
-    files = [file for digest in job.inputs.values() for file in job.store.read_artifact(digest).files]
+    files = [file for digest in job.inputs.values() for file in read_artifact(job.store.blobs, digest).files]
     paths = [job.store.local_file(file.digest) for file in files]  # by side or source; names only label
     found: dict[str, list[FileEntry]] = {"pairs": [], "dropped": []}
     read = read_pairs(paths, job.config["corpus"], style, config.rows_per_shard, config.longest)
@@ -43,11 +44,13 @@ def language_models(job: Job) -> Files:
 def order(job: Job) -> Files:
     """Sort all examples by their seeded hash, some equal ranges of hashes in memory at a time."""
     store, config = job.store, section(job.config, EncodeConfig)
-    shards = store.read_artifact(job.inputs["examples"]).files
+    shards = read_artifact(store.blobs, job.inputs["examples"]).files
     buckets = bucket_count(sum(file.rows or 0 for file in shards), config)
     files: list[FileEntry] = []
     for first in range(0, buckets, _BUCKETS_AT_ONCE):
         last = min(first + _BUCKETS_AT_ONCE, buckets)
-        for examples in ordered((store.get_table(file.digest) for file in shards), first, last, buckets):
+        for examples in ordered(
+            (get_table(store.blobs, file.digest) for file in shards), first, last, buckets
+        ):
             files.append(stored(store, shard_name(len(files)), examples, _ORDER_ROW_GROUP))
     return {"examples": files}

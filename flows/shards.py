@@ -15,9 +15,13 @@ from typing import Any, NamedTuple, TypeVar, get_type_hints
 import pyarrow as pa
 from pydantic import BaseModel
 
-from rnnsearch.flows.shapes import section_name
-from rnnsearch.storage.artifacts import FileEntry
+from rnnsearch.flows.proof import Proof, proved
+from rnnsearch.flows.references import resolve
+from rnnsearch.flows.sections import section_name
+from rnnsearch.flows.witness import AsRun
+from rnnsearch.storage.artifacts import FileEntry, read_artifact
 from rnnsearch.storage.digests import Digest
+from rnnsearch.storage.parquet import ROWS_PER_GROUP, get_table, put_table
 from rnnsearch.storage.recipes import Recipe
 from rnnsearch.storage.store import Store
 
@@ -29,19 +33,27 @@ class ShardTask(NamedTuple):
     """One shard of a map, or one partial value of a fold: everything by digest."""
 
     location: str  # of the store
-    function: Function
+    function: str  # `module:function`
     shard: Mapping[str, Digest]  # sharded input -> blob
     whole: Mapping[str, Digest]  # whole input -> artifact
     config: Mapping[str, Any]
     recipe: Recipe
     part_of: Digest  # the key of the stage
+    proof: Proof
 
 
 class ShardResult(NamedTuple):
     """What a shard became: one file for each output, without its place in the artifact."""
 
     files: Mapping[str, FileEntry]
-    seconds: float
+    as_run: AsRun
+
+
+class Merged(NamedTuple):
+    """The end of a fold: the files of each output."""
+
+    files: Mapping[str, Sequence[FileEntry]]
+    as_run: AsRun
 
 
 class Needs(NamedTuple):
@@ -55,10 +67,11 @@ class MergeTask(NamedTuple):
     """The end of a fold: all partial values, in the order of the shards."""
 
     location: str
-    function: Function
+    function: str
     partials: Sequence[Digest]
     whole: Mapping[str, Digest]
     config: Mapping[str, Any]
+    proof: Proof
 
 
 def shard_name(position: int) -> str:
@@ -76,26 +89,32 @@ def compute_shard(task: ShardTask) -> ShardResult:
     """Compute one shard and record it, so that a killed stage goes on from here."""
     began = time.monotonic()
     store = open_store(task.location)
-    tables = {name: store.get_table(digest) for name, digest in task.shard.items()}
-    result = call(store, task.function, tables, task.whole, task.config)
-    files = {name: stored(store, "", table) for name, table in _named(result).items()}
-    seconds = time.monotonic() - began
+    function = resolve(task.function)
+    with proved(task.proof):
+        tables = {name: get_table(store.blobs, digest) for name, digest in task.shard.items()}
+        result = call(store, function, tables, task.whole, task.config)
+        files = {name: stored(store, "", table) for name, table in _named(result).items()}
+    as_run = AsRun.now()
     store.shards.record(
         task.recipe,
         outputs={name: file.digest for name, file in files.items()},
         rows={name: file.rows or 0 for name, file in files.items()},
-        observations={"seconds": round(seconds, 3)},
+        placement=as_run._asdict(),
+        observations={"seconds": round(time.monotonic() - began, 3)},
         part_of=task.part_of,
     )
-    return ShardResult(files, seconds)
+    return ShardResult(files, as_run)
 
 
-def compute_merge(task: MergeTask) -> Mapping[str, Sequence[FileEntry]]:
+def compute_merge(task: MergeTask) -> Merged:
     """Merge partial values into the files of each output."""
     store = open_store(task.location)
-    partials = [store.get_table(digest) for digest in task.partials]
-    result = call(store, task.function, {"partials": partials}, task.whole, task.config)
-    return {name: output_files(store, name, value) for name, value in _named(result).items()}
+    function = resolve(task.function)
+    with proved(task.proof):
+        partials = [get_table(store.blobs, digest) for digest in task.partials]
+        result = call(store, function, {"partials": partials}, task.whole, task.config)
+        files = {name: output_files(store, name, value) for name, value in _named(result).items()}
+    return Merged(files, AsRun.now())
 
 
 def output_files(
@@ -112,7 +131,7 @@ def output_files(
 
 def stored(store: Store, path: str, table: pa.Table, row_group: int | None = None) -> FileEntry:
     """Write a table into the store as the file `path` of an artifact."""
-    blob = store.put_table(table) if row_group is None else store.put_table(table, row_group_size=row_group)
+    blob = put_table(store.blobs, table, row_group or ROWS_PER_GROUP)
     return FileEntry(path, blob.digest, blob.size, table.num_rows)
 
 
@@ -160,7 +179,7 @@ def call(
 
 def whole_table(store: Store, digest: Digest) -> pa.Table:
     """The rows of every file of an artifact, in the order of the files."""
-    tables = [store.get_table(file.digest) for file in store.read_artifact(digest).files]
+    tables = [get_table(store.blobs, file.digest) for file in read_artifact(store.blobs, digest).files]
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables).unify_dictionaries()
 
 

@@ -4,8 +4,8 @@ import platform
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from prefect import Task, task
@@ -16,13 +16,21 @@ from prefect.states import Completed
 from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.console import RunConsole
 from rnnsearch.flows.download import doubt_downloads
-from rnnsearch.flows.job import Files, Finished, Job, clear_work
-from rnnsearch.flows.recipe import Outputs, code_changed, code_of, look_up, partial_roots, recipe_of
+from rnnsearch.flows.execution import (
+    Made,
+    Request,
+    StageError,
+    execute_fold,
+    execute_map,
+    execute_process,
+)
+from rnnsearch.flows.job import Job, Place, clear_work
+from rnnsearch.flows.proof import proof_of
+from rnnsearch.flows.recipe import Outputs, code_changed, code_of, look_up, recipe_of, shard_code
 from rnnsearch.flows.settings import PlacementConfig
-from rnnsearch.flows.shapes import Stage
-from rnnsearch.flows.shards import MergeTask, ShardTask, compute_merge, compute_shard, needs, shard_name
+from rnnsearch.flows.shapes import Fold, Map, Process, Stage
 from rnnsearch.flows.steps import Step
-from rnnsearch.flows.work import WORK, FoldWork, MapWork, RunWork
+from rnnsearch.flows.witness import package_as_run, summary
 from rnnsearch.pipeline.errors import TextError
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.digests import Digest
@@ -31,10 +39,6 @@ from rnnsearch.storage.leases import Lease, LeaseRecord
 from rnnsearch.storage.recipes import Recipe
 from rnnsearch.storage.runs import StageUse
 from rnnsearch.storage.store import Store
-
-
-class StageError(RuntimeError):
-    """A stage that failed by what it was given; the message names the stage and the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,19 +52,6 @@ class Session:
     console: RunConsole
     stopping: threading.Event = field(default_factory=threading.Event)  # no stage begins after it is set
     slots: threading.Semaphore = field(default_factory=threading.Semaphore)  # as many stages work at once
-
-
-@dataclass(kw_only=True)
-class _Counts:
-    """How many shards (and partial values) a stage had, and which of them were computed now."""
-
-    shards: int = 0
-    recipes: list[Recipe] = field(default_factory=list)
-
-    @property
-    def computed(self) -> int:
-        """How many were computed now."""
-        return len(self.recipes)
 
 
 def as_task(stage: Stage, session: Session) -> Task[[Mapping[str, Outputs]], Outputs | State[Outputs]]:
@@ -113,170 +104,93 @@ def run_stage(stage: Stage, session: Session, upstream: Mapping[str, Outputs]) -
     clear_work(store, recipe.key)  # of a process that was killed after its record
     saved = float(attempt.observations.get("seconds", 0.0))
     session.console.end(stage.name, "Cached", f"{saved:.1f} s saved" if saved >= 1 else "")
-    _note_use(session, stage, attempt.key, attempt.number, True, (), time.monotonic() - began, _Counts())
+    _note_use(session, stage, attempt.key, attempt.number, True, (), time.monotonic() - began, Made())
     return dict(attempt.outputs), True
 
 
 def _compute(stage: Stage, session: Session, recipe: Recipe, reasons: Sequence[str], lease: Lease) -> Outputs:
-    began, counts = time.monotonic(), _Counts()
-    work = WORK[stage.kind]
-    observations: Mapping[str, Any] = {}
-    _require_same_code(stage, session, counts)
-    if isinstance(work, MapWork):
-        files = _map(stage, session, recipe, work, counts)
-    elif isinstance(work, FoldWork):
-        files = _fold(stage, session, recipe, work, counts)
-    else:
-        files, observations = _run(stage, session, recipe, work, lease)
+    began, made = time.monotonic(), Made()
+    _require_same_code(stage, session, made)
+    _execute(stage, session, recipe, lease, made)
     if not (
-        isinstance(work, RunWork) and work.needs_cluster
+        isinstance(stage.declared.work, Process) and stage.declared.work.needs_cluster
     ):  # a training imports all it needs when it starts
-        _require_same_code(stage, session, counts)
-    outputs = {name: session.store.write_artifact(entries).digest for name, entries in files.items()}
-    if set(outputs) != set(stage.outputs):
-        raise StageError(f"{stage.name} made {sorted(outputs)}, its stage promises {sorted(stage.outputs)}")
+        _require_same_code(stage, session, made)
     seconds = time.monotonic() - began
     session.store.put_code(code_of(stage.roots))
     lease.check()
     attempt = session.store.ledger.record(
         recipe,
-        outputs,
-        rows=_rows(files),
-        placement=_placement(session),
-        observations={**observations, "seconds": round(seconds, 3), "made_by": _makers(stage)},
+        made.outputs,
+        rows=_rows(made.files),
+        placement=_placement(session, made),
+        observations={**made.observations, "seconds": round(seconds, 3), "made_by": _makers(stage)},
         environment={
             "host": socket.gethostname(),
             "system": platform.platform(),
             "python": platform.python_version(),
+            **package_as_run(),
         },
     )
     clear_work(session.store, recipe.key)
-    shards = f"{counts.computed} of {counts.shards} shards, " if counts.shards else ""
+    shards = f"{len(made.recipes)} of {made.shards} shards, " if made.shards else ""
     session.console.end(stage.name, "Computed", f"{shards}{seconds:.1f} s")
-    _note_use(session, stage, recipe.key, attempt.number, False, reasons, seconds, counts)
-    return outputs
+    _note_use(session, stage, recipe.key, attempt.number, False, reasons, seconds, made)
+    return made.outputs
 
 
-def _require_same_code(stage: Stage, session: Session, counts: _Counts) -> None:
+def _execute(stage: Stage, session: Session, recipe: Recipe, lease: Lease, made: Made) -> None:
+    proof = proof_of(stage.roots)
+    request = Request(
+        stage=stage,
+        recipe=recipe,
+        proof=proof,
+        store=session.store,
+        engine=session.cluster,
+        progress=lambda note: session.console.progress(stage.name, note),
+        on_shard=lambda done, of: session.console.progress(
+            stage.name, Step(f"shard {done} of {of}", done, of)
+        ),
+    )
+    match stage.declared.work:
+        case Map() as work:
+            execute_map(request, work, shard_code(stage), made)
+        case Fold() as work:
+            execute_fold(request, work, shard_code(stage), made)
+        case Process() as work:
+            job = Job(
+                location=session.store.location,
+                stage=stage.name,
+                key=recipe.key,
+                epoch=lease.epoch,
+                inputs=recipe.inputs,
+                config=recipe.config,
+                place=_place(session.placement) if work.needs_cluster else Place(),
+                proof=proof,
+                code=recipe.code,
+                unkeyed=stage.unkeyed,
+            )
+            execute_process(request, work, job, made)
+
+
+def _place(placement: PlacementConfig) -> Place:
+    device = placement.device
+    if device == "auto":
+        import torch  # noqa: PLC0415  # slow, and only a training asks
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return Place(placement.train_workers, placement.threads(), device)
+
+
+def _require_same_code(stage: Stage, session: Session, made: Made) -> None:
     """StageError if the stage's code was edited since the run began: then nobody knows which of the two ran."""
     if not code_changed(stage):
         return
-    for recipe in counts.recipes:
+    for recipe in made.recipes:
         session.store.shards.delete(recipe.key, recipe.stage)
     raise StageError(
         f"the code of {stage.name} changed since this run began; run again to use it as it is now"
     )
-
-
-def _run(
-    stage: Stage, session: Session, recipe: Recipe, work: RunWork, lease: Lease
-) -> tuple[Files, Mapping[str, Any]]:
-    job = Job(
-        location=session.store.location,
-        stage=stage.name,
-        key=recipe.key,
-        epoch=lease.epoch,
-        inputs=recipe.inputs,
-        config=recipe.config,
-        placement=session.placement,
-        code=recipe.code,
-        unkeyed=stage.unkeyed,
-    )
-    if work.on_cluster:
-        made = session.cluster.run(work.function, job)
-        return made if isinstance(made, Finished) else (made, {})
-    if work.needs_cluster:
-        session.cluster.connect()
-    finished = work.function(job, lambda note: session.console.progress(stage.name, note))
-    return finished.files, finished.observations
-
-
-def _map(stage: Stage, session: Session, recipe: Recipe, work: MapWork, counts: _Counts) -> Files:
-    done = _over_shards(stage, session, recipe, work.function, stage.roots, counts)
-    return {
-        output: [files[output]._replace(path=shard_name(position)) for position, files in enumerate(done)]
-        for output in stage.outputs
-    }
-
-
-def _fold(
-    stage: Stage, session: Session, recipe: Recipe, work: FoldWork, counts: _Counts
-) -> Mapping[str, Sequence[FileEntry]]:
-    done = _over_shards(stage, session, recipe, work.partial, partial_roots(stage), counts)
-    task_ = MergeTask(
-        location=session.store.location,
-        function=work.merge,
-        partials=[files["partial"].digest for files in done],
-        whole={name: recipe.inputs[name] for name in stage.whole},
-        config=recipe.config,
-    )
-    return session.cluster.run(compute_merge, task_)
-
-
-def _over_shards(
-    stage: Stage,
-    session: Session,
-    recipe: Recipe,
-    function: Callable[..., Any],
-    roots: tuple[str, ...],
-    counts: _Counts,
-) -> list[Mapping[str, FileEntry]]:
-    """The files of every shard, in order; shards that an earlier attempt finished are not computed again."""
-    store = session.store
-    wanted = needs(function)
-    rows = _zip_shards(stage, store, recipe)
-    base = replace(
-        recipe,
-        stage=stage.kind,
-        code=code_of(roots).digest,
-        config={name: value for name, value in recipe.config.items() if name in wanted.sections},
-    )
-    whole = {name: recipe.inputs[name] for name in stage.whole if name in wanted.names}
-    tasks, places, done = [], [], dict[int, Mapping[str, FileEntry]]()
-    for position, shard in enumerate(rows):
-        shard_recipe = replace(base, inputs={**shard, **whole})
-        known = _known_shard(store, shard_recipe)
-        if known is not None:
-            done[position] = known
-            continue
-        tasks.append(
-            ShardTask(store.location, function, shard, whole, recipe.config, shard_recipe, recipe.key)
-        )
-        places.append(position)
-    counts.shards, counts.recipes = len(rows), [task.recipe for task in tasks]
-    for finished, (position, result) in enumerate(
-        session.cluster.map(compute_shard, tasks) if tasks else (), 1
-    ):
-        done[places[position]] = result.files
-        session.console.progress(stage.name, Step(f"shard {finished} of {len(tasks)}", finished, len(tasks)))
-    return [done[position] for position in range(len(rows))]
-
-
-def _zip_shards(stage: Stage, store: Store, recipe: Recipe) -> list[Mapping[str, Digest]]:
-    """For each shard, its blob in every sharded input. Several artifacts of one input follow one another."""
-    columns: dict[str, list[Digest]] = {}
-    for name, refs in stage.sharded.items():
-        keys = [name] if len(refs) == 1 else [f"{name}[{position}]" for position in range(len(refs))]
-        columns[name] = [
-            file.digest for key in keys for file in store.read_artifact(recipe.inputs[key]).files
-        ]
-    lengths = {name: len(column) for name, column in columns.items()}
-    if len(set(lengths.values())) != 1:
-        raise StageError(f"{stage.name} walks inputs of unequal numbers of shards: {lengths}")
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-def _known_shard(store: Store, recipe: Recipe) -> Mapping[str, FileEntry] | None:
-    for attempt in reversed(store.shards.attempts(recipe.key, recipe.stage)):
-        sizes = {name: store.blobs.size(digest) for name, digest in attempt.outputs.items()}
-        for digest in attempt.outputs.values():
-            store.pins.pin(digest, "blob")
-        if all(store.blobs.intact(digest) for digest in attempt.outputs.values()):
-            return {
-                name: FileEntry("", digest, sizes[name] or 0, attempt.rows[name])
-                for name, digest in attempt.outputs.items()
-            }
-    return None
 
 
 def _makers(stage: Stage) -> Mapping[str, str]:
@@ -289,11 +203,17 @@ def _waits_for(held: LeaseRecord) -> str:
     return "waits for another run" if holder is None else f"waits for process {holder.pid} on {holder.host}"
 
 
-def _placement(session: Session) -> Mapping[str, Any]:
+def _placement(session: Session, made: Made) -> Mapping[str, Any]:
+    """Where a stage was asked to run, and on what it did."""
+    seen = ("device", "kernels", "threads", "workers")  # by a training of itself
     return {
         "executor": session.cluster.address or "local",
         "processors": session.cluster.processors,
         **session.placement.model_dump(mode="json"),
+        "as_run": {
+            **summary(made.as_run),
+            **{name: made.observations[name] for name in seen if name in made.observations},
+        },
     }
 
 
@@ -313,7 +233,7 @@ def _note_use(
     hit: bool,
     reasons: Sequence[str],
     seconds: float,
-    counts: _Counts,
+    made: Made,
 ) -> None:
     session.store.runs.record_stage(
         session.run,
@@ -324,7 +244,7 @@ def _note_use(
             hit=hit,
             reason="; ".join(reasons),
             seconds=round(seconds, 3),
-            shards_total=counts.shards or None,
-            shards_computed=counts.computed if counts.shards else None,
+            shards_total=made.shards or None,
+            shards_computed=len(made.recipes) if made.shards else None,
         ),
     )

@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -26,6 +26,7 @@ from ray.train.v2.api.config import FailureConfig, LoggingConfig, RunConfig, Sca
 from ray.train.v2.api.exceptions import TrainingFailedError
 from ray.train.v2.torch.torch_trainer import TorchTrainer
 
+from rnnsearch.flows.proof import CodeMismatchError, proved
 from rnnsearch.flows.training import train_worker
 from rnnsearch.flows.training_job import Ending, LostWorkerError, TrainingJob, TrainOutcome, Workers
 from rnnsearch.flows.training_saves import CURVE, MODEL, OBSERVATIONS, STATE
@@ -211,10 +212,13 @@ def _run_worker(config: dict[str, Any]) -> Ending:
             "failed", 0, f"a worker of the training {job.name} failed twice in the same way: {error}"
         )
     try:
-        return train_worker(job, workers)
+        with nullcontext() if job.proof is None else proved(job.proof):
+            return train_worker(job, workers)
     except LostWorkerError:
         raise
     except Exception as error:
+        if isinstance(error, CodeMismatchError) and workers.size == 1:
+            return Ending("failed", 0, str(error))
         if workers.size == 1 and isinstance(error, OSError):  # a new worker would find the same disk
             return Ending("failed", 0, str(explained(error, f"use {error.filename or job.workdir}")))
         with suppress(OSError), job.errors.open("a", encoding="utf-8") as file:

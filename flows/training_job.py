@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import torch.distributed as dist
 from torch import Tensor
 
+from rnnsearch.flows.proof import Proof
 from rnnsearch.model.config import NetworkConfig, TrainConfig
 
 
@@ -33,6 +34,7 @@ class TrainingJob:
     name: str  # of the Ray run: recipe and epoch
     workdir: Path  # of this epoch alone: a late writer of an earlier one works elsewhere
     earlier: Sequence[Path] = ()  # folders of earlier epochs: only read
+    proof: Proof | None = None  # what the key counted; the workers compare it with what they loaded
     shard_rows: Sequence[int] | None = None  # rows of each shard, where the artifact knows them
     events: Path | None = None  # TensorBoard's folder, one for all epochs; None: inside `workdir`
 

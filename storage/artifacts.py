@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from rnnsearch.storage.backends import check_name
+from rnnsearch.storage.blobs import Blobs
 from rnnsearch.storage.digests import Digest, canonical_json, hash_bytes, is_digest
 from rnnsearch.storage.errors import DamagedError, StoreError
 
@@ -44,6 +45,18 @@ class Manifest(NamedTuple):
 
     artifact: Artifact
     data: bytes
+
+
+def write_artifact(blobs: Blobs, files: Iterable[FileEntry]) -> Artifact:
+    """Store the manifest of these files, whose blobs are stored already."""
+    manifest = make_manifest(files)
+    blobs.put_bytes(manifest.data)
+    return manifest.artifact
+
+
+def read_artifact(blobs: Blobs, digest: Digest) -> Artifact:
+    """The artifact of this digest; MissingError or DamagedError."""
+    return parse_manifest(digest, blobs.get_bytes(digest))
 
 
 def make_manifest(files: Iterable[FileEntry]) -> Manifest:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rnnsearch.storage.blobs import Blob, Blobs
+from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.errors import DamagedError, StoreError
 
 ROWS_PER_GROUP = 1 << 16
@@ -21,6 +23,16 @@ class Shape(NamedTuple):
 
     rows: int
     schema: pa.Schema
+
+
+def put_table(blobs: Blobs, table: pa.Table, row_group_size: int = ROWS_PER_GROUP) -> Blob:
+    """Store a table as Parquet: equal rows of equal schema give equal digests."""
+    return blobs.put_bytes(write_table(table, row_group_size))
+
+
+def get_table(blobs: Blobs, digest: Digest) -> pa.Table:
+    """The table of a blob, verified; MissingError or DamagedError."""
+    return read_table(blobs.get_bytes(digest))
 
 
 def write_table(table: pa.Table, row_group_size: int = ROWS_PER_GROUP) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rnnsearch.storage.artifacts import Artifact, FileEntry, make_manifest, parse_manifest
+from rnnsearch.storage.artifacts import Artifact, FileEntry, read_artifact, write_artifact
 from rnnsearch.storage.backends import TEMPORARY, Backend
 from rnnsearch.storage.blobs import Blob, Blobs
 from rnnsearch.storage.cache import move_folder, sweep_cache, temporary_path
@@ -19,7 +19,7 @@ from rnnsearch.storage.errors import DamagedError, MissingError, StoreError, exp
 from rnnsearch.storage.leases import Leases
 from rnnsearch.storage.ledger import Ledger
 from rnnsearch.storage.local import LocalBackend
-from rnnsearch.storage.parquet import ROWS_PER_GROUP, read_table, write_table
+from rnnsearch.storage.parquet import ROWS_PER_GROUP, get_table, put_table
 from rnnsearch.storage.pins import Pins
 from rnnsearch.storage.runs import Runs
 from rnnsearch.storage.seen import Seen
@@ -105,7 +105,7 @@ class Store:
 
     def put_table(self, table: pa.Table, row_group_size: int = ROWS_PER_GROUP) -> Blob:
         """Store a table as Parquet: equal rows of equal schema give equal digests."""
-        return self.blobs.put_bytes(write_table(table, row_group_size))
+        return put_table(self.blobs, table, row_group_size)
 
     def get_bytes(self, digest: Digest) -> bytes:
         """The bytes of a blob, verified; MissingError or DamagedError."""
@@ -113,7 +113,7 @@ class Store:
 
     def get_table(self, digest: Digest) -> pa.Table:
         """The table of a blob, verified; MissingError or DamagedError."""
-        return read_table(self.blobs.get_bytes(digest))
+        return get_table(self.blobs, digest)
 
     def local_file(self, digest: Digest) -> Path:
         """A read-only local file with the bytes of a blob, verified."""
@@ -121,13 +121,11 @@ class Store:
 
     def write_artifact(self, files: Iterable[FileEntry]) -> Artifact:
         """Store the manifest of these files, whose blobs are stored already."""
-        manifest = make_manifest(files)
-        self.blobs.put_bytes(manifest.data)
-        return manifest.artifact
+        return write_artifact(self.blobs, files)
 
     def read_artifact(self, digest: Digest) -> Artifact:
         """The artifact of this digest; MissingError or DamagedError."""
-        return parse_manifest(digest, self.blobs.get_bytes(digest))
+        return read_artifact(self.blobs, digest)
 
     def local_folder(self, digest: Digest) -> Path:
         """An artifact laid out as a folder of read-only files, verified; links to the blobs where that can be."""

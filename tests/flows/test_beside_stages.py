@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from rnnsearch.flows.beside import evaluate_alignment, external
-from rnnsearch.flows.job import Job
-from rnnsearch.flows.settings import PlacementConfig
+from rnnsearch.flows.job import Job, Place
+from rnnsearch.flows.proof import Proof
 from rnnsearch.flows.shards import shard_name, stored
 from rnnsearch.pipeline.config import CleanConfig, TokenizeConfig
 from rnnsearch.pipeline.schemas import ALIGNMENTS, PAIRS
@@ -66,7 +66,8 @@ def job(store: Store, inputs: Mapping[str, Digest], config: Mapping[str, Any] | 
         epoch=1,
         inputs=inputs,
         config=config or {},
-        placement=PlacementConfig(),
+        place=Place(),
+        proof=Proof((), Digest(""), {}, {}),
     )
 
 

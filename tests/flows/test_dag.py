@@ -4,7 +4,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import packages_distributions
@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from rnnsearch.flows import dag, download
+from rnnsearch.flows import dag, kinds
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.recipe import code_of, libraries_of
+from rnnsearch.flows.references import resolve
 from rnnsearch.flows.settings import load_settings
-from rnnsearch.flows.shapes import Ref, Stage
+from rnnsearch.flows.shapes import Kind, Map, Process, Ref, Stage
 from rnnsearch.flows.shards import needs
-from rnnsearch.flows.work import WORK, FoldWork, MapWork, RunWork
 from rnnsearch.storage.syntax import Module, parse_module
 
 PROFILES = ("smoke", "demo", "wmt14")
@@ -53,10 +53,6 @@ def _one_of_each_kind() -> list[object]:
     for stage in _all_stages():
         kinds.setdefault(stage.kind, stage)
     return [pytest.param(stage, id=kind) for kind, stage in kinds.items()]
-
-
-def _root(function: Callable[..., object]) -> str:
-    return f"{function.__module__}:{function.__qualname__}"
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -99,31 +95,25 @@ def test_only_results_and_what_a_person_asks_about_are_taken_by_nobody() -> None
     }
 
 
-def test_every_kind_of_stage_has_its_work_and_no_work_is_left_over() -> None:
-    assert {stage.kind for stage in _all_stages()} == set(WORK)
+def test_every_kind_that_is_declared_is_in_some_profile_and_is_declared_once() -> None:
+    declared = [value for value in vars(kinds).values() if isinstance(value, Kind)]
+    assert {stage.declared for stage in _all_stages()} == set(declared)
+    assert [kind.name for kind in declared].count("download") == 2, (
+        "one of them takes a file out of an archive"
+    )
+    assert len({kind.name for kind in declared}) == len(declared) - 1
 
 
 @pytest.mark.parametrize("stage", _one_of_each_kind())
-def test_the_roots_of_a_stage_are_the_functions_that_do_its_work(stage: Stage) -> None:
-    work = WORK[stage.kind]
-    if isinstance(work, MapWork):
-        assert stage.shape == "map"
-        assert stage.roots[0] == _root(work.function)
-    elif isinstance(work, FoldWork):
-        assert stage.shape == "fold"
-        assert stage.roots[:2] == (_root(work.partial), _root(work.merge))
-    else:
-        assert stage.shape == "run"
-        if work.function not in (download.download, WORK["train"].function):
-            assert stage.roots[0] == _root(work.function)
-
-
-def test_the_roots_of_a_training_are_the_loop_of_its_workers_and_the_encoding_of_dev() -> None:
-    from rnnsearch.flows import train_stage
-    from rnnsearch.flows.training import train_worker
-
-    roots = _by_name("smoke")["train/rnnsearch"].roots
-    assert roots[:2] == (_root(train_worker), _root(train_stage.encode_dev))
+def test_the_function_that_is_executed_is_the_one_that_is_counted(stage: Stage) -> None:
+    work = stage.declared.work
+    references = [value for value in vars(work).values() if isinstance(value, str)]
+    assert references
+    for reference in references:
+        function = resolve(reference)
+        assert f"{function.__module__}:{function.__qualname__}" == reference
+        if stage.kind != "download":  # its bytes are checked against the digest that is in its key
+            assert reference in code_of(stage.roots).parts
 
 
 @pytest.mark.parametrize("stage", _one_of_each_kind())
@@ -138,22 +128,16 @@ def test_the_digest_of_a_stages_code_covers_each_of_its_roots(stage: Stage) -> N
             assert hasattr(import_module(module), symbol or "__name__")
 
 
-@pytest.mark.parametrize("stage", _one_of_each_kind())
-def test_the_writer_of_shards_decides_every_stage_that_writes_tables(stage: Stage) -> None:
-    if stage.kind not in ("download", "train", "language-models", "evaluate-alignment", "sweep"):
-        assert {"rnnsearch.flows.shards", "rnnsearch.storage.parquet"} <= set(stage.roots)
-
-
 def test_what_a_pure_function_asks_for_is_what_its_stage_gives() -> None:
     for stage in _all_stages():
-        work = WORK[stage.kind]
+        work = stage.declared.work
         given = {*stage.sharded, *stage.whole}
-        if isinstance(work, RunWork):
+        if isinstance(work, Process):
             continue
-        if isinstance(work, MapWork):
-            wanted, sections = needs(work.function)
+        if isinstance(work, Map):
+            wanted, sections = needs(resolve(work.function))
         else:
-            partial, merge = needs(work.partial), needs(work.merge)
+            partial, merge = needs(resolve(work.partial)), needs(resolve(work.merge))
             assert set(stage.sharded) <= partial.names <= given, stage.name
             assert "partials" in merge.names
             assert merge.names - {"partials"} <= set(stage.whole), stage.name
@@ -165,10 +149,10 @@ def test_what_a_pure_function_asks_for_is_what_its_stage_gives() -> None:
 
 @pytest.mark.parametrize("stage", _one_of_each_kind())
 def test_the_outputs_of_a_stage_are_the_fields_of_what_its_function_returns(stage: Stage) -> None:
-    work = WORK[stage.kind]
-    if isinstance(work, RunWork):
+    work = stage.declared.work
+    if isinstance(work, Process):
         return
-    function = work.function if isinstance(work, MapWork) else work.merge
+    function = resolve(work.function if isinstance(work, Map) else work.merge)
     returned = function.__annotations__["return"]
     assert returned._fields == stage.outputs
 
@@ -232,7 +216,19 @@ def test_the_source_of_the_kernels_decides_what_is_trained_and_translated() -> N
 
 @pytest.mark.parametrize("stage", _one_of_each_kind())
 def test_how_the_store_keeps_and_finds_bytes_is_part_of_no_key(stage: Stage) -> None:
-    machinery = ("store", "leases", "ledger", "runs", "blobs", "backends", "s3", "gc", "processes", "seen")
+    machinery = (
+        "store",
+        "leases",
+        "loading",
+        "ledger",
+        "runs",
+        "blobs",
+        "backends",
+        "s3",
+        "gc",
+        "processes",
+        "seen",
+    )
     modules = {part.partition(":")[0] for part in code_of(stage.roots).parts}
     assert not modules & {f"rnnsearch.storage.{name}" for name in machinery}
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rnnsearch.flows.download import download
-from rnnsearch.flows.job import Job, work_folder
-from rnnsearch.flows.settings import PlacementConfig
-from rnnsearch.storage.digests import hash_bytes
+from rnnsearch.flows.job import Job, Place, work_folder
+from rnnsearch.flows.proof import Proof
+from rnnsearch.storage.digests import Digest, hash_bytes
 from rnnsearch.storage.store import Store
 
 BODY = bytes(range(256)) * 4_000
@@ -56,7 +56,8 @@ def _job(store: Store, url: str, epoch: int) -> Job:
         epoch=epoch,
         inputs={},
         config={"url": url},
-        placement=PlacementConfig(),
+        place=Place(),
+        proof=Proof((), Digest(""), {}, {}),
         unkeyed={"source": {"url": url}},
     )
 

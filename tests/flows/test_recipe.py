@@ -15,7 +15,7 @@ from rnnsearch.flows.dag import build
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.recipe import PYTHON, Finding, code_of, libraries_of, look_up, recipe_of
 from rnnsearch.flows.settings import load_settings
-from rnnsearch.flows.shapes import Ref, Stage
+from rnnsearch.flows.shapes import Kind, Map, Ref, Stage
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.code import CodeError, code_digest
 from rnnsearch.storage.digests import Digest, hash_bytes
@@ -23,16 +23,19 @@ from rnnsearch.storage.ledger import Attempt
 from rnnsearch.storage.recipes import Recipe
 from rnnsearch.storage.store import Store
 
-STAGE = Stage(
-    name="tokenize/dev",
-    shape="map",
+KIND = Kind(
+    name="tokenize",
+    work=Map("rnnsearch.pipeline.duplicates:pair_hashes"),
     outputs=("pairs", "dropped"),
+    libraries=("pyarrow",),
+)
+STAGE = KIND.stage(
+    "dev",
     sharded={"pairs": (Ref("clean/dev", "kept"),)},
     whole={"sentences": (Ref("leakage", "sentences"), Ref("leakage", "more"))},
     config={"tokenize": {"escape": False, "limits": {"words": 50}}},
-    roots=("rnnsearch.pipeline.duplicates:pair_hashes",),
-    libraries=("pyarrow",),
 )
+OTHER_CODE = replace(KIND, work=Map("rnnsearch.pipeline.duplicates:find_duplicates"))
 UPSTREAM = {
     "clean/dev": {"kept": hash_bytes(b"kept")},
     "leakage": {"sentences": hash_bytes(b"sentences"), "more": hash_bytes(b"more")},
@@ -86,7 +89,7 @@ def test_a_recipe_holds_the_digests_of_what_a_stage_takes_by_name_and_position()
         "sentences[1]": UPSTREAM["leakage"]["more"],
     }
     assert recipe.stage == STAGE.name
-    assert recipe.config == STAGE.config
+    assert recipe.config == {**STAGE.config, "sharded": ["pairs"]}
     assert recipe.code == code_of(STAGE.roots).digest
     assert recipe.python == PYTHON
     assert recipe.libraries == libraries_of(STAGE)
@@ -105,12 +108,13 @@ def test_the_key_depends_on_the_content_of_inputs_and_not_on_who_made_them() -> 
     "stage",
     [
         replace(STAGE, config={"tokenize": {"escape": True, "limits": {"words": 50}}}),
-        replace(STAGE, roots=("rnnsearch.pipeline.duplicates:find_duplicates",)),
-        replace(STAGE, libraries=("pyarrow", "numpy")),
+        replace(STAGE, declared=OTHER_CODE),
+        replace(STAGE, declared=replace(KIND, libraries=("pyarrow", "numpy"))),
         replace(STAGE, name="tokenize/test"),
         replace(STAGE, whole={}),
+        replace(STAGE, sharded={}, whole={**STAGE.whole, **STAGE.sharded}),
     ],
-    ids=["config", "code", "libraries", "name", "inputs"],
+    ids=["config", "code", "libraries", "name", "inputs", "an input given whole"],
 )
 def test_whatever_decides_bytes_changes_the_key(stage: Stage) -> None:
     assert recipe_of(stage, UPSTREAM).key != recipe_of(STAGE, UPSTREAM).key
@@ -211,10 +215,11 @@ def test_the_reasons_are_those_against_the_nearest_earlier_recipe_key_by_key(
 ) -> None:
     recipe = recipe_of(STAGE, UPSTREAM)
     far = {"tokenize": {"escape": True, "limits": {"words": 10}}}
-    record(replace(recipe, config=far, inputs={}))
+    walked = {"sharded": ["pairs"]}
+    record(replace(recipe, config=far | walked, inputs={}))
     near: Mapping[str, object] = {"tokenize": {"escape": False, "limits": {"words": 40}}}
     inputs = {**recipe.inputs, "pairs": hash_bytes(b"old")}
-    record(replace(recipe, config=near, inputs=inputs))
+    record(replace(recipe, config={**near, **walked}, inputs=inputs))
     old, new = inputs["pairs"][:12], recipe.inputs["pairs"][:12]
     assert look_up(store, recipe, STAGE.roots).reasons == (
         "tokenize.limits.words 40 → 50",
@@ -233,10 +238,11 @@ def test_versions_that_changed_are_named_with_old_and_new(store: Store, record: 
 
 
 def test_code_that_changed_is_named_by_module_and_function(store: Store, record: Recorder) -> None:
-    roots = ("rnnsearch.pipeline.duplicates:find_duplicates",)
     before = recipe_of(STAGE, UPSTREAM)
     record(before)
-    reasons = look_up(store, recipe_of(replace(STAGE, roots=roots), UPSTREAM), roots).reasons
+    reasons = look_up(
+        store, recipe_of(replace(STAGE, declared=OTHER_CODE), UPSTREAM), OTHER_CODE.roots
+    ).reasons
     module = "rnnsearch.pipeline.duplicates"
     assert f"code {module}:pair_hashes is gone" in reasons
     assert f"code {module}:find_duplicates is new" in reasons
@@ -285,7 +291,7 @@ def _codes() -> dict[str, str]:
     return {stage.kind: code_of(stage.roots).digest for stage in build(load_settings("smoke"))}
 
 
-WRITE_SHARDS = {stage.kind for stage in build(load_settings("smoke"))} - {
+WRITE_TABLES = {stage.kind for stage in build(load_settings("smoke"))} - {
     "download",
     "language-models",
     "train",
@@ -305,7 +311,7 @@ WRITE_SHARDS = {stage.kind for stage in build(load_settings("smoke"))} - {
         ("pipeline/encode.py", "import numpy as np\n", "import numpy as np\n\n\n", set()),
         ("storage/leases.py", "LEASE_SECONDS = 30.0", "LEASE_SECONDS = 31.0", set()),
         ("storage/store.py", "LAYOUT = 1", "LAYOUT = 2", set()),
-        ("flows/console.py", "_LINE_SECONDS = 15.0", "_LINE_SECONDS = 16.0", set()),
+        ("flows/console.py", "_LINE_SECONDS = 30.0", "_LINE_SECONDS = 31.0", set()),
         ("flows/report/templates/report.css", "{", "{ ", set()),
         # One line two modules away: run_stages → selection → ngram.
         ("pipeline/ngram.py", "{backoff:.7f}", "{backoff:.6f}", {"language-models"}),
@@ -316,8 +322,8 @@ WRITE_SHARDS = {stage.kind for stage in build(load_settings("smoke"))} - {
             "0xBF58476D1CE4E5BB",
             {"encode", "selection-sample", "train"},
         ),
-        ("pipeline/tokenization.py", "import re", "import regex as re", {"tokenize", "evaluate"}),
-        ("storage/parquet.py", "compression_level=3", "compression_level=4", WRITE_SHARDS),
+        ("pipeline/tokenization.py", "import re", "import regex as re", {"evaluate", "tokenize"}),
+        ("storage/parquet.py", "compression_level=3", "compression_level=4", WRITE_TABLES),
         ("model/kernels/kernels.cpp", "#include", "#include ", {"train", "translate"}),
         ("model/adadelta.py", "import torch\n", "import torch\nprint()\n", {"train"}),
     ],
@@ -341,7 +347,7 @@ def test_the_copy_of_the_package_elsewhere_has_the_same_codes(package: Path) -> 
         stage.kind: code_digest(
             [root for root in stage.roots if "/" not in root],
             [root for root in stage.roots if "/" in root],
-            outside=["rnnsearch.storage.store"],
+            outside=recipes.BOUNDARY,
         ).digest
         for stage in build(load_settings("smoke"))
     } == there

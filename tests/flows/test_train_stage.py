@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from rnnsearch.flows.steps import Step
-from rnnsearch.flows.train_stage import _teller
+from rnnsearch.flows.training_progress import training_progress
 
 START = {"event": "start", "update": 0, "updates": 9, "device": "cpu", "workers": 1, "threads": 2}
 
 
 def _said(*messages: dict[str, Any]) -> list[Step]:
     said: list[Step] = []
-    tell = _teller(9, said.append)
+    tell = training_progress(9, said.append)
     for message in messages:
         tell(message)
     return said
