@@ -306,14 +306,19 @@ def lineage(
     down: Annotated[bool, typer.Option("--down", help="What was made from it, instead.")] = False,
     row: Annotated[bool, typer.Option("--row", help="Follow one row through the stages.")] = False,
     used_by: Annotated[bool, typer.Option("--used-by", help="Which runs used it, instead.")] = False,
+    code: Annotated[bool, typer.Option("--code", help="The source code that made it, instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what something was made from, as a tree: in the last run that finished, or in another."""
-    from rnnsearch.flows.command_inspect import show_lineage, show_row, show_uses  # noqa: PLC0415
+    from rnnsearch.flows.command_inspect import show_code, show_lineage, show_row, show_uses  # noqa: PLC0415
 
-    if down + row + used_by > 1 or (used_by and run is not None):
-        raise typer.BadParameter("give one of --down, --row and --used-by; --used-by looks at every run")
-    if row:
+    if down + row + used_by + code > 1 or (used_by and run is not None):
+        raise typer.BadParameter(
+            "give one of --down, --row, --used-by and --code; --used-by looks at every run"
+        )
+    if code:
+        show_code(what, store, run, as_json)
+    elif row:
         show_row(what, store, run, as_json)
     elif used_by:
         show_uses(what, store, as_json)

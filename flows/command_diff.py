@@ -13,6 +13,9 @@ from rnnsearch.flows.diff import RunDifference, StageDifference, compare_runs
 from rnnsearch.flows.report.view import RunView
 from rnnsearch.storage.store import Store
 
+_LINES = 200  # of changed code that are printed
+_LINES_OF_ONE = 60  # of one definition
+
 
 def show_diff(first: str, second: str, location: str, sentences: int, as_json: bool) -> None:
     """Print what differs between two runs of a store."""
@@ -25,6 +28,7 @@ def show_diff(first: str, second: str, location: str, sentences: int, as_json: b
     console = output_console()
     _print_settings(console, found)
     _print_stages(console, found)
+    _print_code(console, found)
     _print_numbers(console, found)
     _print_sentences(console, found)
     for note in found.notes:
@@ -63,6 +67,26 @@ def _why(each: StageDifference) -> Iterator[str]:
     yield from each.reasons
     if each.inputs:
         yield f"follows from {', '.join(each.inputs)}"
+
+
+def _print_code(console: Console, found: RunDifference) -> None:
+    """The changed lines, as many as fit; the others are counted."""
+    left = _LINES
+    for shown, each in enumerate(found.code):
+        if left <= 0:
+            rest = sum(len(other.lines) for other in found.code[shown:])
+            console.print(
+                Text(f"\nand {len(found.code) - shown} more definitions, {rest} lines: --json has all")
+            )
+            return
+        stages = each.stages[0] if len(each.stages) == 1 else f"{len(each.stages)} stages"
+        console.print(Text(f"\n{each.name}  ({stages})", "bold"))
+        lines = each.lines[: min(left, _LINES_OF_ONE)]
+        for line in lines:
+            console.print(Text(line, {"+": "green", "-": "red"}.get(line[:1], ""), overflow="fold"))
+        if len(each.lines) > len(lines):
+            console.print(Text(f"... {len(each.lines) - len(lines)} more lines"))
+        left -= len(lines)
 
 
 def _print_numbers(console: Console, found: RunDifference) -> None:

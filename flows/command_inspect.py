@@ -113,6 +113,35 @@ def show_lineage(what: str, location: str, run: str | None, *, down: bool, as_js
         console.print(root)
 
 
+def show_code(what: str, location: str, run: str | None, as_json: bool) -> None:
+    """Print the source code that made a run's results, an artifact or a stage: each definition after its name."""
+    store = Store.open(location, create=False)
+    subject = find_subject(store, read_graph(store), what, run)
+    attempts = ends_of(subject.attempts) if subject.whole else subject.attempts
+    found = [(attempt, store.code_sources(attempt.recipe.code)) for attempt in attempts]
+    if as_json:
+        emit(
+            [
+                {
+                    "run": subject.run.id if subject.run else None,
+                    "stage": attempt.stage,
+                    "recipe": attempt.key,
+                    "attempt": attempt.number,
+                    "code": attempt.recipe.code,
+                    "sources": None if sources is None else dict(sources),
+                }
+                for attempt, sources in found
+            ]
+        )
+        return
+    for attempt, sources in found:
+        sys.stdout.write(f"# {attempt.stage}  recipe {attempt.key[:12]}, code {attempt.recipe.code[:12]}\n")
+        if sources is None:
+            sys.stdout.write("# its source is not stored: it was made by an earlier version of rnnsearch\n")
+        for name, text in sorted((sources or {}).items()):
+            sys.stdout.write(f"\n# {name}\n{text.rstrip()}\n")
+
+
 def show_uses(what: str, location: str, as_json: bool) -> None:
     """List the runs that used an artifact, a recipe or a stage, and how: computed, cached, or read as an input."""
     store = Store.open(location, create=False)

@@ -16,6 +16,7 @@ from rnnsearch.pipeline.bleu import HYPOTHESIS_WORDS, MATCHES, REFERENCE_WORDS, 
 from rnnsearch.pipeline.config import EvaluateConfig
 from rnnsearch.pipeline.scores import bleu_statistics, compare_systems, subset
 from rnnsearch.storage.ledger import Attempt
+from rnnsearch.storage.parts import changed_lines
 from rnnsearch.storage.recipes import flat
 
 SUBSETS = ("all", "no-unk")
@@ -45,6 +46,14 @@ class StageDifference(NamedTuple):
     how: How
     reasons: tuple[str, ...]  # what of its own differs: settings, code, versions; for one recipe where it ran
     inputs: tuple[str, ...]  # `stage:output` that it read and that differ
+
+
+class CodeDifference(NamedTuple):
+    """A definition that changed."""
+
+    name: str  # the present one
+    stages: tuple[str, ...]  # that reach it
+    lines: tuple[str, ...]  # of a unified diff, without its head
 
 
 class ScoreDifference(NamedTuple):
@@ -90,6 +99,7 @@ class RunDifference:
     second: str
     settings: tuple[Setting, ...]
     stages: tuple[StageDifference, ...]
+    code: tuple[CodeDifference, ...]
     trainings: tuple[TrainingDifference, ...]
     scores: tuple[ScoreDifference, ...]
     sentences: tuple[SentenceDifference, ...]
@@ -109,6 +119,7 @@ def compare_runs(first: RunView, second: RunView, sentences: int) -> RunDifferen
         second=second.run.id,
         settings=tuple(_settings(first, second)),
         stages=stages,
+        code=tuple(_code(first, second, notes)),
         trainings=tuple(_trainings(first, second)),
         scores=tuple(each for name, pair in both.items() for each in _scores(second, name, *pair, notes)),
         sentences=tuple(each for name, pair in both.items() for each in _changed(name, *pair, sentences)),
@@ -152,6 +163,28 @@ def _stage(view: RunView, old: Attempt, new: Attempt) -> StageDifference:
     parts = (view.store.code_parts(recipe.code) for recipe in (before, now))
     own = told(before, dataclasses.replace(now, inputs=before.inputs), *parts)
     return StageDifference(new.stage, "equal bytes" if equal else "other bytes", tuple(own), tuple(inputs))
+
+
+def _code(first: RunView, second: RunView, notes: list[str]) -> Iterator[CodeDifference]:
+    """The changed lines of each definition, once for all stages that reach it."""
+    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    unknown: list[str] = []
+    for stage, new in second.attempts.items():
+        old = first.attempts.get(stage)
+        if old is None or old.recipe.code == new.recipe.code:
+            continue
+        before, now = (second.store.code(attempt.recipe.code) for attempt in (old, new))
+        if before is None or now is None:
+            unknown.append(stage)
+            continue
+        for change in changed_lines(before, now):
+            found.setdefault(change, []).append(stage)
+    if unknown:
+        notes.append(
+            f"the code of one of the runs is not stored, so no lines are shown: {', '.join(unknown)}"
+        )
+    for (name, lines), stages in sorted(found.items()):
+        yield CodeDifference(name, tuple(stages), lines)
 
 
 def _trainings(first: RunView, second: RunView) -> Iterator[TrainingDifference]:

@@ -80,7 +80,7 @@ def compare_code(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[Change
 
     What was only moved or renamed, or refers to others that changed, is left out.
     """
-    return tuple(Change("code", *each) for each in changed_parts(old, new))
+    return tuple(Change("code", each.name, each.old, each.new) for each in changed_parts(old, new))
 
 
 def nearest_recipe(recipe: Recipe, others: Iterable[Recipe]) -> Recipe | None:

@@ -20,6 +20,7 @@ from rnnsearch.storage.leases import Leases
 from rnnsearch.storage.ledger import Ledger
 from rnnsearch.storage.local import LocalBackend
 from rnnsearch.storage.parquet import ROWS_PER_GROUP, get_table, put_table
+from rnnsearch.storage.parts import Sourced, pack_sources, unpack_sources
 from rnnsearch.storage.pins import Pins
 from rnnsearch.storage.runs import Runs
 from rnnsearch.storage.seen import Seen
@@ -173,18 +174,25 @@ class Store:
             shutil.rmtree(damaged, ignore_errors=True)
 
     def put_code(self, code: CodeDigest) -> None:
-        """Store the parts of a code digest, so that a later `plan` can say which of them changed.
+        """Store the parts of a code digest and their sources: a later `plan` and `diff` say what changed.
 
-        They are under the digest and not a blob of it: a definition may be renamed, and its digest stays.
+        They are under the digest and not blobs of it: a definition may be renamed, and its digest stays.
         """
-        self.bring_code(code.digest, code.parts)
+        self.bring_code(code.digest, code.parts, code.sources)
 
-    def bring_code(self, digest: Digest, parts: Mapping[str, str]) -> None:
-        """Store the parts of a code digest, such as those of another store."""
-        data = canonical_json(dict(parts))
-        if not self.backend.create_exclusive(_code_name(digest), data) and self.code_parts(digest) is None:
-            self.backend.delete(_code_name(digest))  # damaged
-            self.backend.create_exclusive(_code_name(digest), data)
+    def bring_code(
+        self, digest: Digest, parts: Mapping[str, str], sources: Mapping[str, str] | None = None
+    ) -> None:
+        """Store the parts of a code digest, such as those of another store, and their sources if they are known."""
+        if sources is not None:
+            self._bring(_sources_name(digest), pack_sources(sources), self.code_sources(digest) is None)
+        self._bring(_code_name(digest), canonical_json(dict(parts)), self.code_parts(digest) is None)
+
+    def _bring(self, name: str, data: bytes, lacking: bool) -> None:
+        """Write a record that is not there or is damaged."""
+        if lacking and not self.backend.create_exclusive(name, data):
+            self.backend.delete(name)
+            self.backend.create_exclusive(name, data)
 
     def code_parts(self, digest: Digest) -> Mapping[str, str] | None:
         """The parts of a code digest, or None if they were not stored."""
@@ -193,9 +201,42 @@ class Store:
         except (MissingError, ValueError):
             return None
 
+    def code_sources(self, digest: Digest) -> Mapping[str, str] | None:
+        """The text of each definition that a code digest counts, or None if it was not stored or is damaged.
+
+        Names and texts are those of the first time that code of this digest ran here.
+        """
+        try:
+            return unpack_sources(self.backend.read(_sources_name(digest)))
+        except (MissingError, DamagedError):
+            return None
+
+    def code(self, digest: Digest) -> Sourced | None:
+        """Parts and sources of a code digest, or None where one of them is not stored."""
+        parts, sources = self.code_parts(digest), self.code_sources(digest)
+        return None if parts is None or sources is None else Sourced(parts, sources)
+
+    def damaged_code(self) -> list[str]:
+        """The names of stored parts and sources that cannot be read."""
+        names = [
+            f"{folder}/{name}" for folder in ("code", "sources") for name in self.backend.children(folder)
+        ]
+        found = []
+        for name, data in zip(names, self.backend.read_many(names), strict=True):
+            try:
+                if data is not None:
+                    dict(unpack_sources(data) if name.startswith("sources/") else json.loads(data))
+            except (DamagedError, ValueError, TypeError):
+                found.append(name)
+        return found
+
 
 def _code_name(digest: Digest) -> str:
     return f"code/{digest}"
+
+
+def _sources_name(digest: Digest) -> str:
+    return f"sources/{digest}"
 
 
 def open_backend(location: str | Path, *, create: bool) -> Backend:

@@ -51,7 +51,7 @@ def carry_run(source: Store, target: Store, run: Run) -> Carried:
         needed = dict.fromkeys(digest for digest, _ in places(records, used, shards))
         for code in {each.recipe.code for each in (*used, *shards)}:
             if (parts := source.code_parts(code)) is not None:
-                target.bring_code(code, parts)
+                target.bring_code(code, parts, source.code_sources(code))
         sizes = [_carry_blob(source, target, digest) for digest in needed]
         for shard in shards:
             target.shards.bring(shard)

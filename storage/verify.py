@@ -61,7 +61,12 @@ def verify(
         missing=_problems(users, (digest for digest in users if digest not in there)),
         damaged=_problems(users, damaged),
         orphaned=tuple(digest for digest in stored if digest not in known and digest not in damaged),
-        records=(*store.ledger.damaged(), *store.shards.damaged(), *store.runs.damaged()),
+        records=(
+            *store.ledger.damaged(),
+            *store.shards.damaged(),
+            *store.runs.damaged(),
+            *store.damaged_code(),
+        ),
     )
 
 

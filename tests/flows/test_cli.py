@@ -27,7 +27,7 @@ COMMANDS = {
     "fetch": "source again profile set store json",
     "lock": "update profile set store json",
     "runs": "run store tag untag json",
-    "lineage": "what store run down row used-by json",
+    "lineage": "what store run down row used-by code json",
     "diff": "first second store sentences json",
     "translate": "file store run system model search nbest scores attention replace-unknown serve port json",
     "export": "folder store run system as of json",

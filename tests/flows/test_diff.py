@@ -9,9 +9,11 @@ import pytest
 from written_run import TEST_SENTENCES, write_run
 
 from rnnsearch.flows.command_diff import show_diff
+from rnnsearch.flows.command_inspect import show_code
 from rnnsearch.flows.diff import RunDifference, compare_runs
 from rnnsearch.flows.report.view import RunView
 from rnnsearch.pipeline.bleu import sentence_statistics
+from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.errors import MissingError
 from rnnsearch.storage.store import Store
 
@@ -139,6 +141,65 @@ def test_it_is_printed_for_people_and_as_json_for_programs(
     assert body["scores"][0]["system"] == "rnnsearch"
     with pytest.raises(MissingError, match="there is no run nowhere"):
         show_diff(first, "nowhere", str(store.location), 1, as_json=False)
+
+
+@pytest.fixture(scope="module")
+def edited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, str, str]:
+    """A store with two runs of the same settings, of which the second one's code was edited and partly moved."""
+    folder = tmp_path_factory.mktemp("edited") / "store"
+    runs = []
+    for code, body in ((Digest("c1" * 32), "1"), (Digest("c2" * 32), "2")):
+        runs.append(write_run(folder, code=code))
+        names = ("clean", "lower") if body == "1" else ("clean", "moved")
+        parts = {f"package.{names[0]}:run": f"{body}0 {body}1", f"package.{names[1]}:fold": "77 77"}
+        fold = "def fold(word):\n    return word.lower()\n"
+        lines = "".join(f"    total += {body} * {k}\n" for k in range(100))
+        sources = {f"package.{names[0]}:run": f"def run(total):\n{lines}", f"package.{names[1]}:fold": fold}
+        runs[-1].store.bring_code(code, parts, sources)
+    return runs[-1].store, runs[0].run.id, runs[1].run.id
+
+
+def test_the_lines_of_code_that_changed_are_shown_once_for_all_stages_and_the_rest_is_counted(
+    edited: tuple[Store, str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (change,) = compare(*edited).code
+    assert change.name == "package.clean:run"
+    assert {"gate", "train/rnnsearch", "evaluate/rnnencdec"} <= set(change.stages)
+    assert "-    total += 1 * 99" in change.lines
+    assert "+    total += 2 * 99" in change.lines
+    store, first, second = edited
+    show_diff(first, second, store.location, 0, as_json=False)
+    said = capsys.readouterr().out
+    assert f"package.clean:run  ({len(change.stages)} stages)\n@@ -1,101 +1,101 @@\n" in said
+    assert f"... {len(change.lines) - 60} more lines" in said
+    show_diff(first, second, store.location, 0, as_json=True)
+    assert json.loads(capsys.readouterr().out)["code"][0]["lines"] == list(change.lines)
+
+
+def test_that_code_was_not_stored_is_a_note(edited: tuple[Store, str, str]) -> None:
+    store, first, _ = edited
+    old = write_run(Path(store.location))
+    found = compare(store, old.run.id, first)
+    assert found.code == ()
+    assert any("is not stored, so no lines are shown: ingest/river, " in note for note in found.notes)
+
+
+def test_lineage_prints_the_code_that_made_a_number(
+    edited: tuple[Store, str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, first, second = edited
+    show_code("evaluate/rnnsearch", store.location, second, as_json=False)
+    said = capsys.readouterr().out
+    assert said.startswith("# evaluate/rnnsearch  recipe ")
+    assert "\n# package.clean:run\ndef run(total):\n    total += 2 * 0\n" in said
+    assert "\n# package.moved:fold\ndef fold(word):\n" in said
+    show_code("evaluate/rnnsearch", store.location, first, as_json=True)
+    (body,) = json.loads(capsys.readouterr().out)
+    assert body["run"] == first
+    assert "total += 1 * 0\n" in body["sources"]["package.clean:run"]
+    old = write_run(Path(store.location))
+    show_code("evaluate/rnnsearch", store.location, old.run.id, as_json=False)
+    assert "# its source is not stored" in capsys.readouterr().out
 
 
 @pytest.mark.ray

@@ -24,6 +24,7 @@ ENGLISH = ["a", "grey", "cat", "sees", "the", "old", "mill", "by", "river", "and
 FRENCH = ["un", "chat", "gris", "voit", "le", "vieux", "moulin", "près", "du", "fleuve", "et", "dort"]
 SYSTEMS = {"rnnencdec": "RNNencdec-30", "rnnsearch": "RNNsearch-30"}
 TEST_SENTENCES = 60
+CODE = Digest("c0" * 32)  # of which nothing is stored
 
 
 def text(vocabulary: Sequence[str], seed: int, length: int) -> str:
@@ -109,9 +110,10 @@ def curve(updates: int) -> pa.Table:
 class Bridge:
     """Writes stages into a store as the bridge does: artifacts, ledger, run."""
 
-    def __init__(self, folder: Path, updates: int = 100) -> None:
+    def __init__(self, folder: Path, updates: int = 100, code: Digest = CODE) -> None:
         self.store = Store.open(folder)
         self.outputs: dict[tuple[str, str], Digest] = {}
+        self.code = code
         systems = {
             name: {
                 "max_words": 30,
@@ -164,7 +166,7 @@ class Bridge:
             self.outputs[name, output] = made[output]
         recipe = Recipe(
             stage=name,
-            code=Digest("c0" * 32),
+            code=self.code,
             config=config or {},
             inputs={label: self.outputs[ref] for label, ref in (inputs or {}).items()},
             python="3.11",
@@ -202,9 +204,9 @@ def surveyed() -> pa.Table:
     )
 
 
-def write_run(folder: Path, *, updates: int = 100, good: int = 9) -> Bridge:
-    """A whole small run of two systems; every `good`-th word of RNNsearch is wrong."""
-    bridge = Bridge(folder, updates)
+def write_run(folder: Path, *, updates: int = 100, good: int = 9, code: Digest = CODE) -> Bridge:
+    """A whole small run of two systems by one `code`; every `good`-th word of RNNsearch is wrong."""
+    bridge = Bridge(folder, updates, code)
     test = pairs("river", TEST_SENTENCES, 1000)
     shortlists = {
         "source": pa.table({"word": ENGLISH}, schema=SHORTLIST),

@@ -14,6 +14,7 @@ from rnnsearch.storage.blobs import blob_name
 from rnnsearch.storage.code import code_digest
 from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.errors import DamagedError, MissingError, StoreError
+from rnnsearch.storage.parts import Sourced, changed_lines, pack_sources, unpack_sources
 from rnnsearch.storage.store import Store
 
 
@@ -132,8 +133,33 @@ def test_a_store_can_be_pickled(store: Store, artifact: Artifact) -> None:
 def test_the_parts_of_a_code_digest_come_back(store: Store) -> None:
     code = code_digest(["rnnsearch.storage.digests"])
     assert store.code_parts(code.digest) is None
+    assert store.code_sources(code.digest) is None
     store.put_code(code)
     assert store.code_parts(code.digest) == code.parts
+    assert store.code_sources(code.digest) == code.sources
+    assert "def hash_bytes" in code.sources["rnnsearch.storage.digests:hash_bytes"]
+
+
+def test_sources_come_to_a_code_digest_whose_parts_were_stored_without(store: Store) -> None:
+    code = code_digest(["rnnsearch.storage.digests"])
+    store.bring_code(code.digest, code.parts)
+    assert store.code(code.digest) is None
+    store.put_code(code)
+    assert store.code(code.digest) == (code.parts, code.sources)
+
+
+def test_equal_sources_give_equal_bytes_and_other_bytes_are_damaged() -> None:
+    packed = pack_sources({"a:x": "x = 1\n", "a:y": "y = 2\n"})
+    assert packed == pack_sources({"a:y": "y = 2\n", "a:x": "x = 1\n"})
+    for data in (b"", packed[:-1], packed.replace(packed[-3:], b"abc"), b"x" + packed):
+        with pytest.raises(DamagedError, match="damaged"):
+            unpack_sources(data)
+
+
+def test_the_lines_of_a_changed_definition_are_told_under_its_present_name() -> None:
+    old = Sourced({"a:x": "1 10", "a:y": "2 20", "a:gone": "3 30"}, {"a:x": "x = 1\n", "a:y": "y = 2\n"})
+    new = Sourced({"b:x": "1 10", "a:y": "4 40"}, {"b:x": "x = 1\n", "a:y": "y = 3\n"})
+    assert list(changed_lines(old, new)) == [("a:y", ("@@ -1 +1 @@", "-y = 2", "+y = 3"))]
 
 
 def test_a_folder_with_other_things_is_no_store(tmp_path: Path) -> None:

@@ -90,11 +90,12 @@ def test_a_run_comes_with_its_records_blobs_and_remembered_work(
         assert here.ledger.latest(use.key, use.stage) == there.ledger.latest(use.key, use.stage)
     for stage in there.shards.stages():
         assert here.shards.history(stage) == there.shards.history(stage)
-    assert here.code_parts(CODE.digest) == CODE.parts
+    assert here.code(CODE.digest) == (CODE.parts, CODE.sources)
     assert set(here.blobs.digests()) == set(there.blobs.digests())
     assert carried.blobs == len(set(there.blobs.digests()))
     assert verify(here).sound
     assert collect(here, keep_last=1).blobs == ()
+    assert here.code(CODE.digest) == (CODE.parts, CODE.sources)
 
 
 def test_what_is_there_is_not_copied_and_a_second_time_changes_nothing(

@@ -8,6 +8,7 @@ import pytest
 
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.blobs import blob_name
+from rnnsearch.storage.code import code_digest
 from rnnsearch.storage.digests import Digest, hash_bytes
 from rnnsearch.storage.ledger import Attempt
 from rnnsearch.storage.recipes import Recipe
@@ -97,3 +98,20 @@ def test_what_was_taken_back_is_not_missed(store: Store, attempt: Attempt) -> No
     store.ledger.withdraw_collected(attempt)
     _harm(store, hash_bytes(b"a"), "delete")
     assert verify(store).missing == ()
+
+
+@pytest.mark.parametrize("folder", ["code", "sources"])
+def test_damaged_parts_and_sources_of_code_are_named_and_written_anew(store: Store, folder: str) -> None:
+    code = code_digest(["rnnsearch.storage.digests"])
+    store.put_code(code)
+    assert verify(store).sound
+    path = Path(store.location) / folder / code.digest
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-1])
+    found = verify(store)
+    assert found.records == (f"{folder}/{code.digest}",)
+    discard_damaged(store, found)
+    assert verify(store).sound
+    assert store.code(code.digest) is None
+    store.put_code(code)
+    assert store.code(code.digest) == (code.parts, code.sources)
