@@ -100,9 +100,17 @@ class _Graph:
         self._acting: dict[str, bool] = {}
         self._loads: dict[str, Sequence[str]] = {}
         self._tops_of: dict[str, list[Key]] = {}
+        self._functions: dict[Key, bool] = {}
+        self._parts: dict[Key, str] = {}
+        self._digests: dict[tuple[Sequence[str], Sequence[str]], CodeDigest] = {}
 
-    def digest(self, roots: Sequence[str], data: Sequence[str]) -> CodeDigest:
+    def digest(self, roots: tuple[str, ...], data: tuple[str, ...]) -> CodeDigest:
         """The digest of what roots and data files reach."""
+        if (roots, data) not in self._digests:
+            self._digests[roots, data] = self._digest(roots, data)
+        return self._digests[roots, data]
+
+    def _digest(self, roots: Sequence[str], data: Sequence[str]) -> CodeDigest:
         starts = [self._starts(root) for root in roots]
         named = [key for group in starts for key in group]
         reached = self._reach(named)
@@ -126,7 +134,7 @@ class _Graph:
             "facets": [facet.own for facet in self._facets(reached).values()],
         }
         keys = [key for key in (*reached.keys, *files) if key.kind != "module"]
-        parts = {key.place: self._part(key).to_text() for key in keys}
+        parts = {key.place: self._part(key) for key in keys}
         parts |= {place: part.to_text() for place, part in self._facets(reached).items()}
         sources = {key.place: self._source(key) for key in keys if key.kind != "hints"}
         return CodeDigest(
@@ -278,10 +286,14 @@ class _Graph:
         return self._acting[name]
 
     def _has_hints(self, key: Key) -> bool:
-        if key.kind != "definition":
-            return False
-        statements = self.package.known_module(key.module).definitions.get(key.symbol, [])
-        return any(isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) for statement in statements)
+        """Whether it is a function."""
+        if key not in self._functions:
+            known = self.package.known_module(key.module) if key.kind == "definition" else None
+            statements = known.definitions.get(key.symbol, []) if known is not None else []
+            self._functions[key] = any(
+                isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in statements
+            )
+        return self._functions[key]
 
     def _hash_from(self, start: Key) -> None:
         """Hash what `start` refers to before it, circles as one group (Tarjan's algorithm)."""
@@ -376,9 +388,12 @@ class _Graph:
                 found[f"{key.place} (name)"] = Part(name, name)
         return found
 
-    def _part(self, key: Key) -> Part:
-        written = self.written(key)
-        return Part(written.own, self.full(key), tuple(each.place for each in written.references))
+    def _part(self, key: Key) -> str:
+        if key not in self._parts:
+            written = self.written(key)
+            part = Part(written.own, self.full(key), tuple(each.place for each in written.references))
+            self._parts[key] = part.to_text()
+        return self._parts[key]
 
     def _source(self, key: Key) -> str:
         if key.kind == "file":

@@ -9,7 +9,7 @@ import ast
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
 from rnnsearch.storage.digests import hash_bytes
@@ -741,7 +741,7 @@ class _Writer:
         return path.parent
 
     def _own_path(self, name: str) -> PurePosixPath:
-        return PurePosixPath(self._package.paths[name].relative_to(self._package.folder).as_posix())
+        return PurePosixPath(Path(self._package.paths[name]).relative_to(self._package.folder).as_posix())
 
     def _foreign_or_ours(self, node: ast.expr, scope: _Scope) -> Target | None:
         """What a chain means, if it is no local variable; nothing is written or refused."""

@@ -16,6 +16,7 @@ from rnnsearch.storage.syntax import (
     bindings,
     binds_names,
     chain_of,
+    children,
     inner_statements,
 )
 
@@ -264,10 +265,14 @@ class Effects:
         """Look at modules of `package`."""
         self._package = package
         self._pure: dict[tuple[str, str], bool] = {}
+        self._found: dict[str, list[ast.stmt]] = {}
 
     def of(self, module: Module) -> list[ast.stmt]:
         """The top-level statements of a module that have effects."""
-        return [statement for statement in module.statements if self._acts(module, statement, _NONE)]
+        if module.name not in self._found:
+            acting = (statement for statement in module.statements if self._acts(module, statement, _NONE))
+            self._found[module.name] = list(acting)
+        return self._found[module.name]
 
     def _acts(self, module: Module, node: ast.stmt, names: _Locals) -> bool:
         match node:
@@ -367,7 +372,7 @@ class Effects:
                 names = names._replace(all=names.all | bound)
             if isinstance(each, ast.Call) and not self._call_is_pure(module, each, names):
                 return True
-            waiting.extend(ast.iter_child_nodes(each))
+            waiting.extend(children(each))
         return False
 
     def _call_is_pure(self, module: Module, node: ast.Call, names: _Locals) -> bool:

@@ -96,16 +96,19 @@ class Package:
         return (
             dict(_module_paths(self.folder, self.name)) == self.paths
             and all(_bytes(self.paths[name]) == module.source for name, module in self._modules.items())
-            and all(_bytes(self.folder / path) == content for path, content in self._files.items())
+            and all(_bytes(self._place(path)) == content for path, content in self._files.items())
         )
+
+    def _place(self, path: str) -> str:
+        return os.path.join(self.folder, path)  # noqa: PTH118 - see `_module_paths`
 
     def module(self, name: str) -> Module | None:
         """The module of a name, or None if the package has none such."""
         if name in self.paths and name not in self._modules:
             path = self.paths[name]
             try:
-                source = path.read_bytes()
-                module = parse_module(name, source, is_package=path.name == _PACKAGE_FILE)
+                source = _read(path)
+                module = parse_module(name, source, is_package=path.endswith(f"{os.sep}{_PACKAGE_FILE}"))
             except OSError as error:
                 raise CodeError(f"cannot read {path}: {error.strerror}") from error
             except SyntaxError as error:
@@ -219,26 +222,34 @@ class Package:
         return Target("foreign", "", dotted, (), through)
 
 
-def _bytes(path: Path) -> bytes | None:
+def _read(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - see `_module_paths`
+        return file.read()
+
+
+def _bytes(path: str) -> bytes | None:
     try:
-        return path.read_bytes()
+        return _read(path)
     except OSError:
         return None
 
 
-def _module_paths(folder: Path, name: str) -> Iterator[tuple[str, Path]]:
-    """Every module below a package's folder; islands may be links."""
+def _module_paths(folder: str | Path, name: str) -> Iterator[tuple[str, str]]:
+    """Every module below a package's folder; islands may be links.
+
+    Paths are text: this looks at the whole package for every digest, and `Path` costs more than the looking.
+    """
     try:
         entries = list(os.scandir(folder))
     except OSError as error:
         raise CodeError(f"cannot list {folder}, the folder of {name}: {error.strerror}") from error
     for entry in entries:
         if entry.name == _PACKAGE_FILE:
-            yield name, folder / entry.name
+            yield name, entry.path
         elif entry.name.endswith(".py"):
-            yield f"{name}.{entry.name.removesuffix('.py')}", folder / entry.name
+            yield f"{name}.{entry.name.removesuffix('.py')}", entry.path
         elif entry.name.isidentifier() and entry.name != "__pycache__" and entry.is_dir():
-            yield from _module_paths(folder / entry.name, f"{name}.{entry.name}")
+            yield from _module_paths(entry.path, f"{name}.{entry.name}")
 
 
 def _is_below(name: str, modules: frozenset[str]) -> bool:

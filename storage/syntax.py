@@ -233,8 +233,8 @@ def children(node: ast.AST) -> list[ast.AST]:
     found: list[ast.AST] = []
     for name in node._fields:
         value = getattr(node, name, None)
-        if isinstance(value, list):
-            found.extend(item for item in value if isinstance(item, ast.AST))
+        if value.__class__ is list:
+            found.extend([item for item in value if isinstance(item, ast.AST)])
         elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
             found.append(value)
     return found

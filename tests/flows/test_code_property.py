@@ -12,12 +12,13 @@ import pytest
 
 import rnnsearch
 from rnnsearch.flows.dag import build
+from rnnsearch.flows.recipe import BOUNDARY
 from rnnsearch.flows.settings import load_settings
 from rnnsearch.storage.code import CodeDigest, code_digest
 
 ISLAND = "rnnsearch.pipeline"
 ROOTS = {stage.kind: stage.roots for stage in build(load_settings("smoke"))}
-OUTSIDE = ("rnnsearch.storage.store",)
+MOVES, CHANGES = 6, 12  # of each kind, and in all: a whole package is read and written for each
 
 
 class Copy:
@@ -35,7 +36,7 @@ class Copy:
     def code(self, kind: str) -> CodeDigest:
         files = [root for root in self.roots[kind] if "/" in root]
         code = [root for root in self.roots[kind] if "/" not in root]
-        return code_digest(code, files, outside=OUTSIDE, package=self.folder)
+        return code_digest(code, files, outside=BOUNDARY, package=self.folder)
 
     def path(self, module: str) -> Path:
         path = self.folder.joinpath(*module.split(".")[1:])
@@ -123,7 +124,7 @@ def _reached(codes: Mapping[str, CodeDigest]) -> list[tuple[str, str]]:
     return [tuple(place.split(":")) for place in sorted(places) if "<" not in place and "(" not in place]  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_random_moves_and_renames_leave_the_codes_of_all_stages(tmp_path: Path, seed: int) -> None:
     copy, chance = Copy(tmp_path), random.Random(seed)
     before = copy.codes()
@@ -133,9 +134,9 @@ def test_random_moves_and_renames_leave_the_codes_of_all_stages(tmp_path: Path, 
     for module, symbol in places:
         kind = chance.choice(["rename", "move"])
         done[kind] += getattr(copy, kind)(module, symbol)
-        if done["rename"] >= 10 and done["move"] >= 10:
+        if min(done["rename"], done["move"]) >= MOVES:
             break
-    assert min(done["rename"], done["move"]) >= 10
+    assert min(done["rename"], done["move"]) >= MOVES
     after = copy.codes()
     assert [kind for kind in before if before[kind].digest != after[kind].digest] == []
 
@@ -178,7 +179,7 @@ def test_random_changes_of_operators_constants_and_calls_change_the_codes(tmp_pa
     before = copy.codes()
     places = _reached(before)
     made = 0
-    while made < 25:
+    while made < CHANGES:
         module, symbol = chance.choice(places)
         path = copy.path(module)
         text = path.read_text()
