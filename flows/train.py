@@ -16,6 +16,7 @@ from typing import Any
 
 import ray
 import ray.train
+import torch.distributed as dist
 from fsspec.implementations.local import LocalFileSystem
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 from ray.exceptions import RayError
@@ -26,7 +27,7 @@ from ray.train.v2.api.config import FailureConfig, LoggingConfig, RunConfig, Sca
 from ray.train.v2.api.exceptions import TrainingFailedError
 from ray.train.v2.torch.torch_trainer import TorchTrainer
 
-from rnnsearch.flows.proof import CodeMismatchError, proved
+from rnnsearch.flows.proof import CodeMismatchError, check, proved
 from rnnsearch.flows.training import train_worker
 from rnnsearch.flows.training_job import Ending, LostWorkerError, TrainingJob, TrainOutcome, Workers
 from rnnsearch.flows.training_saves import CURVE, MODEL, OBSERVATIONS, STATE
@@ -211,6 +212,8 @@ def _run_worker(config: dict[str, Any]) -> Ending:
         return Ending(
             "failed", 0, f"a worker of the training {job.name} failed twice in the same way: {error}"
         )
+    if (fault := _first_fault(job, workers)) is not None:
+        return Ending("failed", 0, fault)
     try:
         with nullcontext() if job.proof is None else proved(job.proof):
             return train_worker(job, workers)
@@ -224,6 +227,20 @@ def _run_worker(config: dict[str, Any]) -> Ending:
         with suppress(OSError), job.errors.open("a", encoding="utf-8") as file:
             file.write(json.dumps(f"{type(error).__name__}: {error}") + "\n")
         raise
+
+
+def _first_fault(job: TrainingJob, workers: Workers) -> str | None:
+    """What the first worker of other code than the key counts says of itself; a collective: all end by it."""
+    fault: str | None = None
+    if job.proof is not None:
+        try:
+            check(job.proof)
+        except CodeMismatchError as error:
+            fault = str(error)
+    faults: list[str | None] = [fault] * workers.size
+    if workers.size > 1:
+        dist.all_gather_object(faults, fault)
+    return next((each for each in faults if each is not None), None)
 
 
 def _begun(job: TrainingJob) -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from rnnsearch.storage.definition import PLAIN_DECORATORS, dotted_name
 from rnnsearch.storage.package import CodeError, Package, Target
+from rnnsearch.storage.purity import PURE_BUILTINS, READING, is_pure_foreign
 from rnnsearch.storage.syntax import (
     FunctionNode,
     Module,
@@ -19,221 +20,6 @@ from rnnsearch.storage.syntax import (
     children,
     inner_statements,
 )
-
-_PURE_BUILTINS = frozenset(
-    [
-        "abs",
-        "all",
-        "any",
-        "bool",
-        "bytes",
-        "chr",
-        "complex",
-        "dict",
-        "divmod",
-        "enumerate",
-        "filter",
-        "float",
-        "format",
-        "frozenset",
-        "getattr",
-        "hasattr",
-        "hash",
-        "hex",
-        "id",
-        "int",
-        "isinstance",
-        "issubclass",
-        "iter",
-        "len",
-        "list",
-        "map",
-        "max",
-        "min",
-        "object",
-        "oct",
-        "ord",
-        "pow",
-        "property",
-        "range",
-        "repr",
-        "reversed",
-        "round",
-        "set",
-        "slice",
-        "sorted",
-        "str",
-        "sum",
-        "super",
-        "tuple",
-        "type",
-        "zip",
-        "classmethod",
-        "staticmethod",
-        "ValueError",
-        "TypeError",
-    ]
-)
-_READING = frozenset(
-    [
-        "as_posix",
-        "as_py",
-        "astype",
-        "bit_length",
-        "casefold",
-        "copy",
-        "count",
-        "decode",
-        "difference",
-        "encode",
-        "endswith",
-        "find",
-        "findall",
-        "finditer",
-        "format",
-        "from_bytes",
-        "fromhex",
-        "fromkeys",
-        "fullmatch",
-        "get",
-        "group",
-        "groups",
-        "hex",
-        "index",
-        "intersection",
-        "isdisjoint",
-        "isoformat",
-        "issubset",
-        "issuperset",
-        "item",
-        "items",
-        "join",
-        "joinpath",
-        "keys",
-        "ljust",
-        "lower",
-        "lstrip",
-        "maketrans",
-        "match",
-        "model_copy",
-        "model_dump",
-        "partition",
-        "replace",
-        "resolve",
-        "rjust",
-        "rpartition",
-        "rsplit",
-        "rstrip",
-        "search",
-        "split",
-        "splitlines",
-        "startswith",
-        "strip",
-        "sub",
-        "symmetric_difference",
-        "title",
-        "to_bytes",
-        "tolist",
-        "to_pylist",
-        "translate",
-        "union",
-        "upper",
-        "values",
-        "with_name",
-        "with_suffix",
-        "zfill",
-        "reshape",
-        "absolute",
-    ]
-)
-"""Methods that change nothing, of the types of Python and of the libraries below."""
-
-_PURE_MODULES = frozenset(
-    [
-        "abc",
-        "array",
-        "base64",
-        "bisect",
-        "collections",
-        "contextvars",
-        "dataclasses",
-        "datetime",
-        "decimal",
-        "enum",
-        "fractions",
-        "functools",
-        "hashlib",
-        "itertools",
-        "math",
-        "numpy",
-        "pathlib",
-        "platform",
-        "pyarrow",
-        "pydantic",
-        "re",
-        "regex",
-        "statistics",
-        "string",
-        "struct",
-        "textwrap",
-        "types",
-        "typing",
-        "typing_extensions",
-        "unicodedata",
-        "uuid",
-        "weakref",
-        "zlib",
-    ]
-)
-_PURE_NAMES = frozenset(
-    [
-        "json.dumps",
-        "json.loads",
-        "logging.getLogger",
-        "operator.attrgetter",
-        "operator.itemgetter",
-        "operator.methodcaller",
-        "os.cpu_count",
-        "ray.train.torch.TorchConfig",
-        "os.environ.get",
-        "os.fspath",
-        "os.getenv",
-        "os.path.abspath",
-        "os.path.dirname",
-        "os.path.join",
-        "threading.Event",
-        "threading.Lock",
-        "threading.RLock",
-        "threading.local",
-        "torch.arange",
-        "torch.device",
-        "torch.finfo",
-        "torch.iinfo",
-        "torch.ones",
-        "torch.tensor",
-        "torch.zeros",
-        "urllib.parse.quote",
-        "urllib.parse.unquote",
-        "urllib.parse.urlsplit",
-        "importlib.metadata.version",
-        "importlib.resources.files",
-        "typer.Argument",
-        "typer.Option",
-    ]
-)
-_CHANGING = (
-    "register",
-    "set_",
-    "seed",
-    "unregister",
-    "seterr",
-    "random",
-    "enable",
-    "disable",
-    "purge",
-    "clear",
-)
-"""How names of functions begin that change their library."""
 
 _PURE_DECORATORS = PLAIN_DECORATORS | frozenset(
     [
@@ -383,16 +169,16 @@ class Effects:
         if chain is None:
             if not isinstance(node.func, ast.Attribute):
                 return False
-            return node.func.attr in _READING or self._is_fresh(module, node.func.value, names)
+            return node.func.attr in READING or self._is_fresh(module, node.func.value, names)
         if chain[0] in names.all:
-            return len(chain) > 1 and (chain[-1] in _READING or (len(chain) == 2 and chain[0] in names.fresh))
+            return len(chain) > 1 and (chain[-1] in READING or (len(chain) == 2 and chain[0] in names.fresh))
         target = self._target(module, node.func, names)
         if target is None or target.kind == "unknown":
             return False
         if target.kind == "builtin":
-            return target.name in _PURE_BUILTINS and all(each in _READING for each in target.rest)
+            return target.name in PURE_BUILTINS and all(each in READING for each in target.rest)
         if target.kind == "foreign":
-            return _is_pure_foreign(target.name)
+            return is_pure_foreign(target.name)
         return self._is_pure_target(target)
 
     def _is_fresh(self, module: Module, node: ast.expr, names: _Locals) -> bool:
@@ -409,7 +195,7 @@ class Effects:
         if target is None or target.kind != "definition":
             return True
         if target.rest:
-            return target.rest[-1] in _READING or not self._is_value(target)
+            return target.rest[-1] in READING or not self._is_value(target)
         return self._is_value(target) or self._is_pure_target(target)
 
     def _is_value(self, target: Target) -> bool:
@@ -432,7 +218,7 @@ class Effects:
                 and self._is_fresh(module, each.value, _NONE)
                 for each in statements
             )
-            return plain and target.rest[-1] in _READING
+            return plain and target.rest[-1] in READING
         key = (target.module, target.name)
         if key not in self._pure:
             self._pure[key] = True  # of a recursion: judged by the rest of it
@@ -493,13 +279,6 @@ class Effects:
             return self._package.resolve(module, chain, module.name)
         except CodeError:  # refused when the statement is reached
             return Target("unknown", "", chain[0], chain[1:])
-
-
-def _is_pure_foreign(dotted: str) -> bool:
-    parts = dotted.split(".")
-    if any(part.startswith(_CHANGING) for part in parts[1:]):
-        return False
-    return parts[0] in _PURE_MODULES or dotted in _PURE_NAMES
 
 
 def _has_hook(function: FunctionNode) -> bool:

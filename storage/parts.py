@@ -81,8 +81,8 @@ def changed_lines(old: Sourced, new: Sourced) -> Iterator[tuple[str, tuple[str, 
     for change in changed_parts(old.parts, new.parts):
         was = old.sources.get(change.former, "") if change.former is not None else ""
         now = new.sources.get(change.name, "") if change.new is not None else ""
-        texts = (text.rstrip("\n").splitlines() for text in (was, now))
-        if lines := tuple(difflib.unified_diff(*texts, change.former or "", change.name, lineterm=""))[2:]:
+        before, after = (text.rstrip("\n").splitlines() for text in (was, now))
+        if lines := tuple(difflib.unified_diff(before, after, lineterm=""))[2:]:
             yield change.name, lines
 
 

@@ -19,11 +19,14 @@ import pytest
 import torch
 from pyarrow.fs import FSSpecHandler, PyFileSystem
 
+from rnnsearch.flows import kinds
+from rnnsearch.flows.proof import proof_of
 from rnnsearch.flows.train import Beneath, TrainingStopped, stop_trainings, train_system
 from rnnsearch.flows.training import train_worker
 from rnnsearch.flows.training_job import Ending, TrainingJob, TrainOutcome, Workers
 from rnnsearch.model.config import NetworkConfig, TrainConfig
 from rnnsearch.model.step import TrainingError
+from rnnsearch.storage.digests import Digest
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
@@ -134,7 +137,8 @@ def test_one_worker_makes_the_bytes_of_the_plain_loop_and_tells_what_it_does(job
         outcome = threads.submit(train_system, job, messages.append).result()
     assert _processes("ray::TrainController") == []
     events = [message["event"] for message in messages]
-    assert events[0] == "start"
+    assert events[0] == "work"
+    assert "start" in events
     assert events[-1] == "end"
     assert events.count("row") == 40
     assert outcome.observations["updates"] == 40
@@ -239,3 +243,21 @@ def test_an_error_that_comes_again_ends_the_training_and_says_what_it_was(job: T
         TrainingError, match=r"failed twice in the same way: FileNotFoundError: .*gone\.parquet"
     ):
         train_system(gone)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_that_loaded_other_code_than_the_key_counts_end_the_training_at_once(
+    job: TrainingJob, workers: int
+) -> None:
+    known, other = proof_of(kinds.TRAIN.roots), Digest("0" * 64)
+    module = "rnnsearch.model.step"
+    proof = known._replace(code=other, modules={**known.modules, module: other})
+    refused = _elsewhere(job, f"refused-{workers}", workers=workers, proof=proof)
+    with pytest.raises(
+        TrainingError, match=r"^a worker on \S+ has another rnnsearch\.model\.step than the key"
+    ):
+        train_system(refused)
+    assert not refused.finished.exists()
+    assert not list(refused.checkpoints.glob("*"))
+    assert not refused.errors.exists()  # no worker was started again
+    assert train_system(_elsewhere(job, f"proved-{workers}", workers=workers, proof=known)).curve.exists()
