@@ -9,11 +9,12 @@ import ast
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
 from rnnsearch.storage.digests import hash_bytes
 from rnnsearch.storage.package import CodeError, Package, Target
+from rnnsearch.storage.paths import Paths
+from rnnsearch.storage.scope import TOP, Scope, dotted_name, find_scope
 from rnnsearch.storage.syntax import (
     Bindings,
     Chain,
@@ -78,10 +79,6 @@ _REFUSED_ATTRIBUTES = frozenset(
     }
 )
 _CHILD = re.compile(r"(?:^|\s)-m\s+([\w.]+)")
-_PATH_CALLS = frozenset(
-    {"pathlib.Path", "pathlib.PurePath", "os.fspath", "os.path.abspath", "os.path.realpath"}
-)
-_SAME_PATH = frozenset({"resolve", "absolute", "as_posix"})
 
 
 class Key(NamedTuple):
@@ -117,20 +114,6 @@ class Written(NamedTuple):
     reads: frozenset[str]  # of "hints", "texts", "class names", "names"
 
 
-class _Scope:
-    """One scope of names inside a definition."""
-
-    def __init__(self, kind: str, parent: "_Scope | None", bound: Bindings) -> None:
-        self.kind = kind  # module, class or function
-        self.parent = parent
-        self.bound = bound
-        self.slots: dict[str, int] = {}
-        self.classes: frozenset[str] = frozenset()  # parameters that are classes
-
-
-_TOP = Bindings(set(), {}, set())
-
-
 def write_definition(package: Package, module: Module, key: Key, statements: Sequence[ast.stmt]) -> Written:
     """The canonical syntax of top-level statements. CodeError for what the syntax does not tell."""
     writer = _Writer(package, module, key, keep=False)
@@ -154,12 +137,13 @@ class _Writer:
     """Writes syntax as a sequence of words."""
 
     def __init__(self, package: Package, module: Module, key: Key, *, keep: bool) -> None:
-        self.top = _Scope("module", None, _TOP)
+        self.top = Scope("module", None, TOP)
         self.sees_locals = False
         self._package = package
         self._module = module
         self._key = key
         self._place = key.place
+        self._paths = Paths(package, module, key.place)
         self._keep = keep  # the names of local variables
         self._out: list[str] = []
         self._references: dict[Key, int] = {}
@@ -181,7 +165,7 @@ class _Writer:
             reads=frozenset(self._reads),
         )
 
-    def statements(self, nodes: Iterable[ast.stmt], scope: _Scope) -> None:
+    def statements(self, nodes: Iterable[ast.stmt], scope: Scope) -> None:
         """Write statements, without those that do nothing."""
         self._out.append("[")
         for node in nodes:
@@ -199,7 +183,7 @@ class _Writer:
             self._out.append("->")
             self._annotation(node.returns, self.top)
 
-    def write(self, node: ast.AST, scope: _Scope) -> None:
+    def write(self, node: ast.AST, scope: Scope) -> None:
         """Write one node and what is in it."""
         if self._module.names_files and isinstance(node, ast.expr) and self._file(node, scope):
             return
@@ -248,7 +232,7 @@ class _Writer:
             case _:
                 self._fields(node, scope)
 
-    def _fields(self, node: ast.AST, scope: _Scope) -> None:
+    def _fields(self, node: ast.AST, scope: Scope) -> None:
         self._out.append(node.__class__.__name__)
         for name in node._fields:
             value = getattr(node, name, None)
@@ -305,9 +289,9 @@ class _Writer:
 
     # Names.
 
-    def _chain(self, chain: Chain, scope: _Scope, *, called: bool) -> None:
+    def _chain(self, chain: Chain, scope: Scope, *, called: bool) -> None:
         """Write a name and the attributes after it."""
-        place = _find(chain[0], scope)
+        place = find_scope(chain[0], scope)
         if place is not None and chain[0] not in place.bound.imports:
             self._local(chain[0], place)
             self._attributes(chain[1:])
@@ -333,7 +317,7 @@ class _Writer:
     def _follow(self, target: Import, rest: Chain) -> Target:
         return self._package.follow(self._module.name, target, rest, self._place)
 
-    def _local(self, name: str, place: _Scope) -> None:
+    def _local(self, name: str, place: Scope) -> None:
         if place.kind == "class":
             self._out.append(f"field {name}")
             return
@@ -372,9 +356,9 @@ class _Writer:
     def _refer(self, key: Key) -> None:
         self._out.append(f"@{self._references.setdefault(key, len(self._references))}")
 
-    def _name(self, name: str, scope: _Scope) -> None:
+    def _name(self, name: str, scope: Scope) -> None:
         """Write a name that is bound here."""
-        place = scope if name in scope.bound.stored else _find(name, scope)
+        place = scope if name in scope.bound.stored else find_scope(name, scope)
         if place is None or place.kind == "module":
             key = Key("definition", self._module.name, name)
             if key == self._key:
@@ -387,7 +371,7 @@ class _Writer:
         else:
             self._local(name, place)
 
-    def _attribute(self, node: ast.Attribute, scope: _Scope, *, called: bool) -> None:
+    def _attribute(self, node: ast.Attribute, scope: Scope, *, called: bool) -> None:
         chain = chain_of(node)
         if node.attr in _NAMES and not self._raising:
             self._reads.add("class names" if self._is_class(node.value, scope) else "names")
@@ -411,20 +395,20 @@ class _Writer:
                     f"{self._place} uses {name}: it hides code or text from the digest; name what is used"
                 )
 
-    def _is_class(self, node: ast.expr, scope: _Scope) -> bool:
+    def _is_class(self, node: ast.expr, scope: Scope) -> bool:
         match node:
             case ast.Call(func=ast.Name(id="type"), args=[_]):
                 return True
             case ast.Attribute(attr="__class__"):
                 return True
             case ast.Name(id=name):
-                place = _find(name, scope)
+                place = find_scope(name, scope)
                 return name == "cls" or (place is not None and name in place.classes)
         return False
 
     # Functions and classes.
 
-    def _function(self, node: FunctionNode, scope: _Scope) -> None:
+    def _function(self, node: FunctionNode, scope: Scope) -> None:
         if node.name == "__init_subclass__":
             raise CodeError(
                 f"{self._place} has __init_subclass__: it sees classes that the digest does not; name them in a list"
@@ -443,7 +427,7 @@ class _Writer:
         bound = bindings(node.body, self._module.package)
         names = {argument.arg for argument in all_arguments(node.args)}
         only = {name: target for name, target in bound.imports.items() if name not in names}
-        body = _Scope("function", inner, Bindings(bound.stored | names, only, bound.released))
+        body = Scope("function", inner, Bindings(bound.stored | names, only, bound.released))
         body.classes = frozenset(
             argument.arg
             for argument in all_arguments(node.args)
@@ -456,11 +440,11 @@ class _Writer:
             self._reads.add("texts")
         self.statements(node.body, body)
 
-    def _type_parameters(self, node: ast.AST, scope: _Scope) -> _Scope:
+    def _type_parameters(self, node: ast.AST, scope: Scope) -> Scope:
         parameters = getattr(node, "type_params", [])
         if not parameters:
             return scope
-        inner = _Scope("function", scope, Bindings({each.name for each in parameters}, {}, set()))
+        inner = Scope("function", scope, Bindings({each.name for each in parameters}, {}, set()))
         for each in parameters:
             self._out.append(each.__class__.__name__)
             self._local(each.name, inner)
@@ -468,25 +452,25 @@ class _Writer:
                 self.write(child, inner)
         return inner
 
-    def _is_plain(self, decorator: ast.expr, scope: _Scope) -> bool:
+    def _is_plain(self, decorator: ast.expr, scope: Scope) -> bool:
         chain = chain_of(decorator.func if isinstance(decorator, ast.Call) else decorator)
         if chain is None:
             return False
-        if _find(chain[0], scope) is not None:
+        if find_scope(chain[0], scope) is not None:
             return chain[-1] in {"setter", "getter", "deleter"}
         target = self._package.resolve(self._module, chain, self._place)
         return dotted_name(target) in PLAIN_DECORATORS
 
-    def _lambda(self, node: ast.Lambda, scope: _Scope) -> None:
+    def _lambda(self, node: ast.Lambda, scope: Scope) -> None:
         self._out.append("Lambda")
         self._arguments(node.args, scope, hinted=False)
         names = {argument.arg for argument in all_arguments(node.args)}
-        inner = _Scope("function", scope, Bindings(names, {}, set()))
+        inner = Scope("function", scope, Bindings(names, {}, set()))
         for argument in all_arguments(node.args):
             self._local(argument.arg, inner)
         self.write(node.body, inner)
 
-    def _arguments(self, arguments: ast.arguments, scope: _Scope, *, hinted: bool) -> None:
+    def _arguments(self, arguments: ast.arguments, scope: Scope, *, hinted: bool) -> None:
         """Write parameters: by name those that can be passed by name, and their defaults."""
         self._out.append(f"arguments {len(arguments.posonlyargs)}")
         self._out.append("*" if arguments.vararg else "")
@@ -506,7 +490,7 @@ class _Writer:
                 self._out.append(":")
                 self._annotation(argument.annotation, scope)
 
-    def _class(self, node: ast.ClassDef, scope: _Scope) -> None:
+    def _class(self, node: ast.ClassDef, scope: Scope) -> None:
         self._out.append("ClassDef")
         self._name(node.name, scope)
         inner = self._type_parameters(node, scope)
@@ -522,13 +506,13 @@ class _Writer:
                     f"{self._place} has the metaclass {'.'.join(chain)}: it sees classes that the digest does not; "
                     "name them in a list"
                 )
-        self.statements(node.body, _Scope("class", inner, bindings(node.body, self._module.package)))
+        self.statements(node.body, Scope("class", inner, bindings(node.body, self._module.package)))
 
-    def _comprehension(self, node: Comprehension, scope: _Scope) -> None:
+    def _comprehension(self, node: Comprehension, scope: Scope) -> None:
         self._out.append(node.__class__.__name__)
         targets = (each.target for each in node.generators)
         names = {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
-        inner = _Scope("function", scope, Bindings(names, {}, set()))
+        inner = Scope("function", scope, Bindings(names, {}, set()))
         for index, generator in enumerate(node.generators):
             self._out.append(f"for {generator.is_async}")
             self.write(generator.iter, inner if index else scope)  # the first is evaluated outside
@@ -541,7 +525,7 @@ class _Writer:
 
     # Statements.
 
-    def _annotated(self, node: ast.AnnAssign, scope: _Scope) -> None:
+    def _annotated(self, node: ast.AnnAssign, scope: Scope) -> None:
         in_function = scope.kind == "function"
         self._out.append("Assign" if in_function else "AnnAssign")
         self._out.append("[")
@@ -552,7 +536,7 @@ class _Writer:
         if node.value is not None:
             self.write(node.value, scope)
 
-    def _annotation(self, node: ast.expr, scope: _Scope) -> None:
+    def _annotation(self, node: ast.expr, scope: Scope) -> None:
         """Write an annotation, with what is quoted in it read as code."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             try:
@@ -569,7 +553,7 @@ class _Writer:
                 if target is not None:
                     self._target(target, called=False)
 
-    def _import(self, node: ast.Import | ast.ImportFrom, scope: _Scope) -> None:
+    def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
         """Write what an import binds, where more than imports bind the name; note that the module runs."""
         for name, target in imported(node, self._module.package):
             if name == "*":
@@ -584,7 +568,7 @@ class _Writer:
             self._name(name, scope)
             self._target(self._follow(target, ()), called=False)
 
-    def _raise(self, node: ast.Raise, scope: _Scope) -> None:
+    def _raise(self, node: ast.Raise, scope: Scope) -> None:
         self._out.append("Raise")
         self._raising += 1
         carrier = isinstance(node.exc, ast.Call) and (chain_of(node.exc.func) or ("",))[-1] in _CARRIERS
@@ -604,7 +588,7 @@ class _Writer:
             self.write(node.cause, scope)
         self._raising -= 1
 
-    def _message(self, node: ast.expr | None, scope: _Scope) -> None:
+    def _message(self, node: ast.expr | None, scope: Scope) -> None:
         """Write an argument of an error without its text; what is computed for the text stays."""
         match node:
             case None:
@@ -626,7 +610,7 @@ class _Writer:
             case _:
                 self.write(node, scope)
 
-    def _handler(self, node: ast.ExceptHandler, scope: _Scope) -> None:
+    def _handler(self, node: ast.ExceptHandler, scope: Scope) -> None:
         self._out.append("ExceptHandler")
         if node.type is not None:
             self.write(node.type, scope)
@@ -637,7 +621,7 @@ class _Writer:
                 self._reads.add("texts")
         self.statements(node.body, scope)
 
-    def _pattern(self, node: ast.MatchAs | ast.MatchStar | ast.MatchMapping, scope: _Scope) -> None:
+    def _pattern(self, node: ast.MatchAs | ast.MatchStar | ast.MatchMapping, scope: Scope) -> None:
         self._out.append(node.__class__.__name__)
         name = node.rest if isinstance(node, ast.MatchMapping) else node.name
         for child in children(node):
@@ -649,7 +633,7 @@ class _Writer:
 
     # Calls and files.
 
-    def _call(self, node: ast.Call, scope: _Scope) -> None:
+    def _call(self, node: ast.Call, scope: Scope) -> None:
         self._out.append("Call")
         self._callee(node.func, scope)
         self._out.append("(")
@@ -661,7 +645,7 @@ class _Writer:
         self._out.append(")")
         self._check_child(node.args)
 
-    def _callee(self, node: ast.expr, scope: _Scope) -> None:
+    def _callee(self, node: ast.expr, scope: Scope) -> None:
         if isinstance(node, ast.Name):
             self._chain((node.id,), scope, called=True)
         elif isinstance(node, ast.Attribute):
@@ -669,9 +653,9 @@ class _Writer:
         else:
             self.write(node, scope)
 
-    def _file(self, node: ast.expr, scope: _Scope) -> bool:
+    def _file(self, node: ast.expr, scope: Scope) -> bool:
         """Write an expression that names a file of the package, as its bytes; False for any other expression."""
-        path = self._path(node, scope)
+        path = self._paths.named_by(node, scope)
         if path is None:
             return False
         self._out.append("file")
@@ -679,112 +663,8 @@ class _Writer:
             self._refer(Key("file", "", each))
         return True
 
-    def _path(self, node: ast.expr, scope: _Scope) -> PurePosixPath | None:
-        """The path inside the package that an expression names, or None."""
-        match node:
-            case ast.Name(id="__file__"):
-                return self._own_path(self._module.name)
-            case ast.Attribute(value=value, attr="__file__"):
-                target = self._foreign_or_ours(value, scope)
-                return self._own_path(target.module) if target and target.kind == "module" else None
-            case ast.Attribute(value=value, attr="parent"):
-                path = self._path(value, scope)
-                return path and path.parent
-            case ast.Subscript(
-                value=ast.Attribute(value=value, attr="parents"), slice=ast.Constant(value=int(number))
-            ):
-                path = self._path(value, scope)
-                return path and [path.parent, *path.parent.parents][number]
-            case ast.BinOp(left=left, op=ast.Div(), right=ast.Constant(value=str(name))):
-                path = self._path(left, scope)
-                return path and path / name
-            case ast.Call():
-                return self._path_of_call(node, scope)
-        return None
 
-    def _path_of_call(self, node: ast.Call, scope: _Scope) -> PurePosixPath | None:
-        names = [
-            each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)
-        ]
-        if isinstance(node.func, ast.Attribute) and (path := self._path(node.func.value, scope)) is not None:
-            if node.func.attr in _SAME_PATH:
-                return path
-            if len(names) != len(node.args):
-                return None
-            if node.func.attr == "joinpath":
-                return path.joinpath(*names)
-            return path.with_name(names[0]) if node.func.attr == "with_name" and names else None
-        target = dotted_name(self._foreign_or_ours(node.func, scope))
-        if not node.args:
-            return None
-        if target == "importlib.resources.files":
-            return self._anchor(node.args[0], scope)
-        if target in _PATH_CALLS or target == "builtins.str":
-            return self._path(node.args[0], scope)
-        if target == "os.path.dirname":
-            path = self._path(node.args[0], scope)
-            return path and path.parent
-        if target == "os.path.join" and len(names) == len(node.args) - 1:
-            path = self._path(node.args[0], scope)
-            return path and path.joinpath(*names)
-        return None
-
-    def _anchor(self, node: ast.expr, scope: _Scope) -> PurePosixPath | None:
-        """The folder of a package that `importlib.resources.files` is given."""
-        name = node.value if isinstance(node, ast.Constant) else None
-        if name is None:
-            target = self._foreign_or_ours(node, scope)
-            name = target.module if target and target.kind == "module" else None
-        if name not in self._package.paths:
-            return None
-        path = self._own_path(str(name))
-        return path.parent
-
-    def _own_path(self, name: str) -> PurePosixPath:
-        return PurePosixPath(Path(self._package.paths[name]).relative_to(self._package.folder).as_posix())
-
-    def _foreign_or_ours(self, node: ast.expr, scope: _Scope) -> Target | None:
-        """What a chain means, if it is no local variable; nothing is written or refused."""
-        chain = chain_of(node)
-        if chain is None:
-            return None
-        place = _find(chain[0], scope)
-        target = place.bound.imports.get(chain[0]) if place else None
-        if place is not None and target is None:
-            return None
-        imports = self._module.imports.get(chain[0])
-        target = target or (imports[-1] if imports else None)
-        if target is not None and not self._package.is_ours(target.module):
-            path = [target.module, *([target.symbol] if target.symbol else []), *chain[1:]]
-            return Target("foreign", "", ".".join(path), ())
-        try:
-            if target is not None:
-                return self._follow(target, chain[1:])
-            return self._package.resolve(self._module, chain, self._place)
-        except CodeError:
-            return None
-
-
-def dotted_name(target: Target | None) -> str:
-    """The name of a foreign or built-in object; empty for others."""
-    if target is None or target.kind not in {"foreign", "builtin"}:
-        return ""
-    return target.name if target.kind == "foreign" else ".".join(("builtins", target.name, *target.rest))
-
-
-def _find(name: str, scope: _Scope) -> _Scope | None:
-    """The scope inside the definition that binds a name, or None for the module's names."""
-    here: _Scope | None = scope
-    while here is not None and here.kind != "module":
-        if name in here.bound.released:
-            return None
-        if name in here.bound.stored and (here is scope or here.kind != "class"):
-            return here
-        here = here.parent
-    return None
-
-
-def _declares_only(node: ast.stmt, scope: _Scope) -> bool:
+def _declares_only(node: ast.stmt, scope: Scope) -> bool:
     """Whether a statement of a function only annotates a local variable."""
     return (
         isinstance(node, ast.AnnAssign)

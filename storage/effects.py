@@ -7,9 +7,10 @@ import ast
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rnnsearch.storage.definition import PLAIN_DECORATORS, dotted_name
+from rnnsearch.storage.definition import PLAIN_DECORATORS
 from rnnsearch.storage.package import CodeError, Package, Target
 from rnnsearch.storage.purity import PURE_BUILTINS, READING, is_pure_foreign
+from rnnsearch.storage.scope import dotted_name
 from rnnsearch.storage.syntax import (
     FunctionNode,
     Module,
