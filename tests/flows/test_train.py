@@ -260,4 +260,3 @@ def test_workers_that_loaded_other_code_than_the_key_counts_end_the_training_at_
     assert not refused.finished.exists()
     assert not list(refused.checkpoints.glob("*"))
     assert not refused.errors.exists()  # no worker was started again
-    assert train_system(_elsewhere(job, f"proved-{workers}", workers=workers, proof=known)).curve.exists()
