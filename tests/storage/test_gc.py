@@ -110,6 +110,20 @@ def test_what_only_old_runs_reach_goes_and_shared_blobs_stay(house: House) -> No
     assert collect(store, keep_last=1).blobs == ()
 
 
+def test_the_plan_looks_at_no_blob_that_goes_one_by_one(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.run("a")
+    house.run("b")
+    looked: list[str] = []
+    stat = house.store.backend.stat
+    monkeypatch.setattr(house.store.backend, "stat", lambda name: looked.append(name) or stat(name))
+    plan = plan_gc(house.store, keep_last=1)
+    manifests = {digest for attempt in plan.attempts for digest in attempt.outputs.values()}
+    assert set(plan.blobs) - manifests
+    assert not {name.rpartition("/")[2] for name in looked} & (set(plan.blobs) - manifests)
+
+
 def _content(store: Store) -> dict[Path, bytes]:
     """Every file but those of this host's cache, such as the index."""
     files = (path for path in Path(store.location).rglob("*") if path.is_file())
