@@ -163,7 +163,7 @@ def _texts(view: RunView, given: FileEntry | None, lines: pa.Table) -> list[Row]
         return []
     pairs = view.store.get_table(given.digest).select(_TEXT).to_pylist()
     known = {(row["corpus"], row["line"]): row for row in pairs}
-    found = []
+    found: list[Row] = []
     for row in lines.to_pylist():
         if (place := (row["corpus"], row["line"])) in known:
             why = {name: row[name] for name in ("partner", "threshold") if row.get(name) is not None}

@@ -104,7 +104,7 @@ def gate_dev(pairs: pa.Table, sentences: pa.Table, config: LeakageConfig) -> Apa
     if config.action == "stop" and any(cause.mask.any() for cause in shared.values()):
         found = dropped(pairs, shared)
         raise LeakageError(_complaint(found, "dev pairs", "test sentences"))
-    return Apart(*sieve(pairs, reasons | (shared if config.action == "drop" else {})))
+    return Apart(*sieve(pairs, {**reasons, **(shared if config.action == "drop" else {})}))
 
 
 def _leaks(

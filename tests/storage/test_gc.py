@@ -13,6 +13,7 @@ import pytest
 
 from rnnsearch.storage import gc
 from rnnsearch.storage.artifacts import FileEntry
+from rnnsearch.storage.backends import FileState
 from rnnsearch.storage.digests import Digest, hash_bytes
 from rnnsearch.storage.errors import MissingError
 from rnnsearch.storage.gc import StageBytes, collect, plan_gc
@@ -117,7 +118,12 @@ def test_the_plan_looks_at_no_blob_that_goes_one_by_one(
     house.run("b")
     looked: list[str] = []
     stat = house.store.backend.stat
-    monkeypatch.setattr(house.store.backend, "stat", lambda name: looked.append(name) or stat(name))
+
+    def noted(name: str) -> FileState | None:
+        looked.append(name)
+        return stat(name)
+
+    monkeypatch.setattr(house.store.backend, "stat", noted)
     plan = plan_gc(house.store, keep_last=1)
     manifests = {digest for attempt in plan.attempts for digest in attempt.outputs.values()}
     assert set(plan.blobs) - manifests
