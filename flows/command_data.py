@@ -163,14 +163,20 @@ def _texts(view: RunView, given: FileEntry | None, lines: pa.Table) -> list[Row]
         return []
     pairs = view.store.get_table(given.digest).select(_TEXT).to_pylist()
     known = {(row["corpus"], row["line"]): row for row in pairs}
-    keys = zip(lines["corpus"].to_pylist(), lines["line"].to_pylist(), strict=True)
-    return [known[key] for key in keys if key in known]
+    found: list[Row] = []
+    for row in lines.to_pylist():
+        if (place := (row["corpus"], row["line"])) in known:
+            why = {name: row[name] for name in ("partner", "threshold") if row.get(name) is not None}
+            found.append({**known[place], **why})
+    return found
 
 
 def _print_pairs(console: Console, title: str, rows: list[Row]) -> None:
-    table = _table("", "source", "target", title=title)
+    with_partners = any("partner" in row for row in rows)
+    table = _table("", "source", "target", *(["partner"] if with_partners else []), title=title)
     for row in rows:
-        table.add_row(Text(f"{row['corpus']}:{row['line']}"), Text(row["source"]), Text(row["target"]))
+        cells = [f"{row['corpus']}:{row['line']}", row["source"], row["target"]]
+        table.add_row(*map(Text, [*cells, row.get("partner", "")] if with_partners else cells))
     console.print(table)
 
 

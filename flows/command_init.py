@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rnnsearch.flows.cli import emit
 from rnnsearch.flows.errors import UsageError
-from rnnsearch.flows.settings import PROFILES, load_settings
+from rnnsearch.flows.settings import PROFILES, SettingsError, load_settings
 from rnnsearch.pipeline.config import PlainFormat
 from rnnsearch.pipeline.errors import FormatError
 from rnnsearch.pipeline.formats.members import Place, opened
@@ -62,7 +62,11 @@ def write_profile(
         raise UsageError(f"{path} is there already; name a file that is not, or remove it") from error
     except OSError as error:
         raise explained(error, f"write {path}") from error
-    load_settings(str(path))
+    try:
+        load_settings(str(path))
+    except SettingsError:
+        path.unlink()  # a language that is none, for instance: the same command, mended, works again
+        raise
     found = (
         f"{pairs:,} pairs; {held:,} each are held out as dev and test"
         if text

@@ -2,9 +2,10 @@
 
 import datetime
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +19,7 @@ from rnnsearch.flows.summary import Summary, summarize
 from rnnsearch.storage.ledger import Attempt
 from rnnsearch.storage.lineage import (
     Branch,
+    Sighting,
     downstream,
     ends_of,
     find_subject,
@@ -28,6 +30,14 @@ from rnnsearch.storage.lineage import (
 )
 from rnnsearch.storage.runs import Run
 from rnnsearch.storage.store import Store
+
+_NOT_SHOWN = (
+    "corpus",
+    "line",
+    "alignment",
+    "partner",
+    "threshold",
+)  # of a row: the last two are told below it
 
 
 def show_runs(run: str | None, location: str, tag: str | None, untag: str | None, as_json: bool) -> None:
@@ -157,26 +167,63 @@ def show_uses(what: str, location: str, as_json: bool) -> None:
 
 
 def show_row(place: str, location: str, run: str | None, as_json: bool) -> None:
-    """Follow one row, `corpus:line`, through the stages of a run, by default the last that finished."""
+    """Follow one row, `corpus:line`, through the stages of a run, by default the last that finished.
+
+    Where it was dropped, its partner is shown with its text, or its score beside the threshold.
+    """
     store = Store.open(location, create=False)
     corpus, colon, line = place.rpartition(":")
     if not colon or not line.isdigit():
         raise UsageError(f"{place!r} is not a row; write corpus:line, with lines counted from 0")
     found = last_finished(store) if run is None else store.runs.find(run)
-    used = [store.ledger.attempt(use.key, use.attempt, use.stage) for use in found.uses]
-    seen = list(trace_row(store, [attempt for attempt in used if attempt is not None], corpus, int(line)))
+    recorded = [store.ledger.attempt(use.key, use.attempt, use.stage) for use in found.uses]
+    used = [attempt for attempt in recorded if attempt is not None]
+    seen = list(trace_row(store, used, corpus, int(line)))
     if not seen:
         raise UsageError(f"no stage of run {found.id} has line {line} of corpus {corpus!r}")
+    names = {sighting.row["partner"] for sighting in seen if sighting.row.get("partner") is not None}
+    partners = {name: _partner(store, used, name) for name in names}
+    difference = next((s.row["difference"] for s in seen if "difference" in s.row), None)
     if as_json:
-        emit([sighting._asdict() for sighting in seen])
+        emit([{**sighting._asdict(), **_why(sighting, partners, difference)} for sighting in seen])
         return
     table = Table("stage", "output", "row", box=None, pad_edge=False, header_style="bold")
     for sighting in seen:
-        row = {
-            name: value for name, value in sighting.row.items() if name not in ("corpus", "line", "alignment")
-        }
-        table.add_row(sighting.stage, sighting.output, Text(str(row), overflow="fold"))
+        row = {name: value for name, value in sighting.row.items() if name not in _NOT_SHOWN}
+        lines = [str(row), *_told(_why(sighting, partners, difference))]
+        table.add_row(sighting.stage, sighting.output, Text("\n".join(lines), overflow="fold"))
     output_console().print(table)
+
+
+def _partner(store: Store, attempts: Sequence[Attempt], name: str) -> dict[str, object]:
+    """A row and its text, as the first of these attempts made it that has it; without a text if none has."""
+    corpus, _, line = name.rpartition(":")
+    found: dict[str, object] = {"corpus": corpus, "line": int(line)}
+    for sighting in trace_row(store, attempts, corpus, int(line)):
+        if {"source", "target"} <= sighting.row.keys():
+            return {**found, **{side: sighting.row[side] for side in ("source", "target")}}
+    return found
+
+
+def _why(
+    sighting: Sighting, partners: Mapping[str, dict[str, object]], difference: int | None
+) -> dict[str, object]:
+    """Of a dropped row its partner with its text, or its difference beside the threshold (micro-bits)."""
+    why: dict[str, object] = {}
+    if (name := sighting.row.get("partner")) is not None:
+        why["partner"] = partners[name]
+    if (threshold := sighting.row.get("threshold")) is not None:
+        why |= {"difference": difference, "threshold": threshold}
+    return why
+
+
+def _told(why: Mapping[str, Any]) -> Iterator[str]:
+    if partner := why.get("partner"):
+        text = f": {partner['source']} | {partner['target']}" if "source" in partner else ""
+        yield f"partner {partner['corpus']}:{partner['line']}{text}"
+    if (threshold := why.get("threshold")) is not None:
+        score = "" if why["difference"] is None else f"difference {why['difference'] / 1e6:.6f}, "
+        yield f"{score}threshold {threshold / 1e6:.6f} bits a token"
 
 
 def _grow(tree: Tree, branches: Sequence[Branch]) -> None:

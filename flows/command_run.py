@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from rnnsearch.flows.cli import emit
@@ -17,6 +18,7 @@ from rnnsearch.flows.command_inspect import report_folder
 from rnnsearch.flows.command_plan import counted
 from rnnsearch.flows.console import RunConsole, quiet
 from rnnsearch.flows.dag import build
+from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.guard import Terminated, guarded
 from rnnsearch.flows.inputs import check_inputs
 from rnnsearch.flows.notes import profile_notes
@@ -71,6 +73,12 @@ def run_profile(
                         )
                     except ReproductionError as error:
                         done = error.done
+                    except httpx.TransportError as error:
+                        raise UsageError(
+                            f"the Prefect server stopped answering during the run ({error}); what was finished is "
+                            f"kept: start the server again, or unset PREFECT_API_URL, then `{again}` goes on from "
+                            f"here. Log: {log}"
+                        ) from error
                 store.close()  # the workers of a cluster of its own are gone by now
                 _tell_end(console, done, log, time.monotonic() - began)
                 if done.failed:

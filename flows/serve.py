@@ -190,13 +190,25 @@ def create_app(translator: Translator, search: SearchConfig, limits: Limits = Li
     return app
 
 
+def listening(port: int) -> socket.socket:
+    """A socket bound to a port of loopback, 0 for any. Raises TranslateError where the port is taken."""
+    listener = socket.socket()
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((LOOPBACK, port))
+    except OSError as error:
+        listener.close()
+        raise TranslateError(f"port {port} cannot be used: {error.strerror}; give another one") from error
+    return listener
+
+
 def serve(
     translator: Translator,
     search: SearchConfig,
-    port: int = 8_017,
+    listener: socket.socket,
     limits: Limits = Limits(),
 ) -> None:
-    """Serve the page on loopback until interrupted. Raises TranslateError where the port is taken."""
+    """Serve the page on `listener`, from `listening`, until interrupted."""
     config = uvicorn.Config(
         create_app(translator, search, limits),
         log_level="warning",
@@ -204,16 +216,8 @@ def serve(
         timeout_keep_alive=5,
         server_header=False,
     )
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((LOOPBACK, port))
-        except OSError as error:
-            raise TranslateError(f"port {port} cannot be used: {error.strerror}; give another one") from error
-        sys.stderr.write(
-            f"the page is at http://{LOOPBACK}:{listener.getsockname()[1]} until you press Ctrl-C\n"
-        )
-        uvicorn.Server(config).run(sockets=[listener])
+    sys.stderr.write(f"the page is at http://{LOOPBACK}:{listener.getsockname()[1]} until you press Ctrl-C\n")
+    uvicorn.Server(config).run(sockets=[listener])
 
 
 def check_host(request: Request) -> None:

@@ -42,7 +42,10 @@ class TrainedSystem:
 
 
 def choose_system(store: Store, run: Run, name: str | None) -> TrainedSystem:
-    """The system of this name, or the one of the highest BLEU. Raises UsageError if the run has none."""
+    """The system of this name, or the one of the highest BLEU; of equal ones, one that attends.
+
+    Raises UsageError if the run has none.
+    """
     try:
         settings = Settings.model_validate(run.request["settings"])
     except ValidationError as error:
@@ -55,10 +58,15 @@ def choose_system(store: Store, run: Run, name: str | None) -> TrainedSystem:
     if not systems:
         raise UsageError(f"run {run.id} trained no system; `rnnsearch runs {run.id}` shows what it did")
     if name is None:
-        return max(systems.values(), key=lambda system: (system.bleu is not None, system.bleu or 0.0))
+        return max(systems.values(), key=_rank)
     if name not in systems:
         raise UsageError(f"run {run.id} has no system {name!r}; it has {', '.join(systems)}")
     return systems[name]
+
+
+def _rank(system: TrainedSystem) -> tuple[bool, float, bool]:
+    attends = system.settings.systems[system.name].network.kind != "rnnencdec"
+    return system.bleu is not None, system.bleu or 0.0, attends
 
 
 def _systems(

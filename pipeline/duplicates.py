@@ -1,7 +1,7 @@
 """Duplicates: a pair whose two sides stood in training already, in any corpus; and boilerplate.
 
-A fold: 128-bit hashes of each shard, then one sort over all of them. For 40 million pairs it needs about
-1.5 GB; the chance of a false duplicate among them is 2e-24. Boilerplate is a side that stands beside many different
+A fold: 128-bit hashes and the place of each row, then one sort over all hashes. For 40 million pairs it needs about
+2 GB; the chance of a false duplicate among them is 2e-24. Boilerplate is a side that stands beside many different
 texts; to count them takes the hashes of both sides, about as much again.
 """
 
@@ -13,33 +13,53 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rnnsearch.pipeline.config import DuplicatesConfig
 from rnnsearch.pipeline.normal_form import letters
-from rnnsearch.pipeline.sieve import column
+from rnnsearch.pipeline.schemas import DROPPED
+from rnnsearch.pipeline.sieve import column, places
+
+Positions = npt.NDArray[np.int64]
 
 _HASHES = pa.schema(
-    [pa.field("high", pa.uint64(), nullable=False), pa.field("low", pa.uint64(), nullable=False)]
+    [
+        pa.field("high", pa.uint64(), nullable=False),
+        pa.field("low", pa.uint64(), nullable=False),
+        DROPPED.field("corpus"),
+        DROPPED.field("line"),
+    ]
 )
 _SIDES = pa.schema(
     [pa.field("source", pa.uint64(), nullable=False), pa.field("target", pa.uint64(), nullable=False)]
 )
 _ROWS = pa.schema(
-    [pa.field("row", pa.int32(), nullable=False), pa.field("reason", pa.string(), nullable=False)],
-    metadata={"schema": "duplicates", "version": "2"},
+    [
+        pa.field("row", pa.int32(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("partner", pa.string()),  # corpus:line of the first copy; null for boilerplate
+    ],
+    metadata={"schema": "duplicates", "version": "3"},
 )
 DUPLICATE, BOILERPLATE = "duplicate", "boilerplate"
 REASONS = (DUPLICATE, f"{BOILERPLATE}_source", f"{BOILERPLATE}_target")
 
 
 class Duplicates(NamedTuple):
-    """For each shard the positions (`row`, ascending) of the pairs to drop, each with its `reason`, one of REASONS."""
+    """For each shard the positions (`row`, ascending) of the pairs to drop, their `reason` (of REASONS), `partner`."""
 
     rows: list[pa.Table]
 
 
+class Repeats(NamedTuple):
+    """The positions, ascending, of all but the first of each group of equal values, and for each that first one."""
+
+    rows: Positions
+    firsts: Positions
+
+
 def pair_hashes(pairs: pa.Table, config: DuplicatesConfig) -> pa.Table:
-    """Partial step: a hash of (source, target) for each row, in row order, and of each side if they are counted."""
+    """Partial step: the place and a hash of (source, target) of each row, in order; of each side if counted."""
     if config.action == "keep" and config.max_partners is None:
         return _HASHES.empty_table()
     sides = [column(pairs, side) for side in ("source", "target")]
@@ -52,7 +72,8 @@ def pair_hashes(pairs: pa.Table, config: DuplicatesConfig) -> pa.Table:
         for source, target in zip(*texts, strict=True)
     )
     halves = np.frombuffer(digests, dtype=">u8").reshape(-1, 2).astype(np.uint64)
-    found = pa.Table.from_arrays([pa.array(halves[:, 0]), pa.array(halves[:, 1])], schema=_HASHES)
+    columns = [pa.array(halves[:, 0]), pa.array(halves[:, 1]), column(pairs, "corpus"), column(pairs, "line")]
+    found = pa.Table.from_arrays(columns, schema=_HASHES)
     if config.max_partners is None:
         return found
     for field, side in zip(_SIDES, texts, strict=True):
@@ -70,18 +91,33 @@ def find_duplicates(partials: Sequence[pa.Table], config: DuplicatesConfig) -> D
     repeats = repeated(*(_joined(partials, name) for name in ("high", "low")))
     if config.max_partners is not None:
         first = np.ones(ends[-1], np.bool_)
-        first[repeats] = False
+        first[repeats.rows] = False
         for place, side in reversed([*enumerate(_SIDES.names, 1)]):
             reason[_crowded(_joined(partials, side), first, config.max_partners)] = place
     if config.action == "drop":
-        reason[repeats] = 0
-    return Duplicates([_rows(reason[a:b]) for a, b in itertools.pairwise(ends.tolist())])
+        reason[repeats.rows] = 0
+    rows = []
+    for begin, end in itertools.pairwise(ends.tolist()):
+        here = slice(*np.searchsorted(repeats.rows, (begin, end)))
+        hit = np.flatnonzero(reason[begin:end] >= 0)
+        partners = pa.nulls(len(hit), pa.string())
+        if config.action == "drop":
+            copies = pa.array(reason[begin:end][hit] == 0)
+            partners = pc.replace_with_mask(partners, copies, _places(partials, ends, repeats.firsts[here]))
+        names = pa.array(REASONS, pa.string()).take(pa.array(reason[begin:end][hit]))
+        rows.append(pa.Table.from_arrays([pa.array(hit.astype(np.int32)), names, partners], schema=_ROWS))
+    return Duplicates(rows)
 
 
-def _rows(reason: npt.NDArray[np.int8]) -> pa.Table:
-    hit = np.flatnonzero(reason >= 0)
-    names = pa.array(REASONS, pa.string()).take(pa.array(reason[hit]))
-    return pa.Table.from_arrays([pa.array(hit.astype(np.int32)), names], schema=_ROWS)
+def _places(partials: Sequence[pa.Table], ends: Positions, positions: Positions) -> pa.Array:
+    """The places of these rows of the partials joined; the partials are not joined."""
+    shards = np.searchsorted(ends, positions, side="right") - 1
+    found = np.empty(len(positions), object)
+    for shard in np.unique(shards).tolist():
+        mine = shards == shard
+        rows = partials[shard].select(["corpus", "line"]).take(pa.array(positions[mine] - ends[shard]))
+        found[mine] = places(column(rows, "corpus"), column(rows, "line")).to_numpy(zero_copy_only=False)
+    return pa.array(found, pa.string())
 
 
 def _crowded(side: npt.NDArray[np.uint64], first: npt.NDArray[np.bool_], most: int) -> npt.NDArray[np.bool_]:
@@ -95,8 +131,8 @@ def _hashed(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
     return np.frombuffer(digests, dtype=">u8").astype(np.uint64)
 
 
-def repeated(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """The positions, ascending, of all but the first of each group of equal (high, low)."""
+def repeated(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> Repeats:
+    """The positions of all but the first of each group of equal (high, low)."""
     order = np.argsort(high)
     ranked = high[order]
     equal = ranked[1:] == ranked[:-1]
@@ -106,8 +142,12 @@ def repeated(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> npt.N
     group = np.sort(order[member])  # few: only these need the second half compared
     order = np.lexsort((low[group], high[group]))  # stable: in a group, by position
     group = group[order]
-    again = (high[group[1:]] == high[group[:-1]]) & (low[group[1:]] == low[group[:-1]])
-    return np.sort(group[1:][again])
+    again = np.zeros(len(group), np.bool_)
+    again[1:] = (high[group[1:]] == high[group[:-1]]) & (low[group[1:]] == low[group[:-1]])
+    first = group[np.maximum.accumulate(np.where(again, 0, np.arange(len(group))))]
+    rows, firsts = group[again], first[again]
+    order = np.argsort(rows)
+    return Repeats(rows[order], firsts[order])
 
 
 def _joined(partials: Sequence[pa.Table], name: str) -> npt.NDArray[np.uint64]:

@@ -19,7 +19,7 @@ from rnnsearch.pipeline.clean import normalized
 from rnnsearch.pipeline.config import CleanConfig, HoldoutConfig
 from rnnsearch.pipeline.errors import TextError
 from rnnsearch.pipeline.normal_form import letters
-from rnnsearch.pipeline.sieve import Mask, column, sieve
+from rnnsearch.pipeline.sieve import Cause, Mask, column, places, sieve
 
 _CANDIDATES = pa.schema(
     [
@@ -120,6 +120,7 @@ def hold_out(pairs: pa.Table, config: HoldoutConfig, keys: pa.Table) -> HeldOut:
     """Send each row to train, dev or test.
 
     Dropped as `held_out`: other corpora's rows with a chosen key, and all other rows with a side of a chosen text.
+    Their partner is the chosen row.
     """
     donor = _in(pairs, _donors(config))
     by_key = keys.filter(keys["keyed"])
@@ -130,8 +131,11 @@ def hold_out(pairs: pa.Table, config: HoldoutConfig, keys: pa.Table) -> HeldOut:
     }
     dev = _in(pairs, config.dev_corpora) | chosen["dev"]
     test = _in(pairs, config.test_corpora) | chosen["test"]
-    lost = (_keyed(pairs, by_key) | _shares_side(pairs, texts)) & ~dev & ~test
-    train, out = sieve(pairs.filter(pa.array(~dev & ~test)), {HELD_OUT: lost[~dev & ~test]})
+    rest = pa.array(~dev & ~test)
+    lines = pc.coalesce(_line_of(_keys(pairs), by_key, "key"), *_lines_of_sides(pairs, texts)).filter(rest)
+    lost = np.asarray(lines.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+    partners = places(pa.repeat(config.corpus or "", len(lines)), lines)
+    train, out = sieve(pairs.filter(rest), {HELD_OUT: Cause(lost, partners)})
     return HeldOut(train, pairs.filter(pa.array(dev)), pairs.filter(pa.array(test)), out)
 
 
@@ -198,12 +202,18 @@ def _at(pairs: pa.Table, texts: pa.Table) -> Mask:
     return unkeyed & _among(column(pairs, "line"), column(texts, "line"))
 
 
-def _shares_side(pairs: pa.Table, texts: pa.Table) -> Mask:
+def _lines_of_sides(pairs: pa.Table, texts: pa.Table) -> list[pa.Array]:
+    """For each side the line of the chosen text that each row shares it with, null where none; [] without texts."""
     if not texts.num_rows:
-        return np.zeros(pairs.num_rows, np.bool_)
+        return []
     sides = (("source", "key"), ("target", "target"))
-    source, target = (_among(letters(column(pairs, side)), column(texts, name)) for side, name in sides)
-    return source | target
+    return [_line_of(letters(column(pairs, side)), texts, name) for side, name in sides]
+
+
+def _line_of(values: pa.Array, chosen: pa.Table, name: str) -> pa.Array:
+    """The line of the chosen row that has each value in column `name`; null where none has, or the value is null."""
+    found = pc.index_in(values, value_set=column(chosen, name), skip_nulls=True)
+    return column(chosen, "line").take(found)
 
 
 def _keys(pairs: pa.Table) -> pa.Array:

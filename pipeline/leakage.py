@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rnnsearch.pipeline.config import LeakageConfig
-from rnnsearch.pipeline.duplicates import REASONS
+from rnnsearch.pipeline.duplicates import DUPLICATE, REASONS
 from rnnsearch.pipeline.errors import LeakageError
 from rnnsearch.pipeline.normal_form import letters, normal_forms
-from rnnsearch.pipeline.sieve import Mask, column, dropped, first_reason, sieve
+from rnnsearch.pipeline.sieve import Cause, Mask, column, dropped, places, sieve
 
 _SENTENCES = pa.schema(
     [
@@ -25,6 +25,8 @@ _SENTENCES = pa.schema(
         pa.field("text", pa.string(), nullable=False),  # as `letters` leaves it
         pa.field("spaced", pa.string(), nullable=False),  # the same in words
         pa.field("words", pa.int32(), nullable=False),
+        pa.field("corpus", pa.string(), nullable=False),  # of its first place, by corpus and line
+        pa.field("line", pa.int64(), nullable=False),
     ]
 )
 _SIDES = ("source", "target")
@@ -32,7 +34,7 @@ _EXAMPLES_SHOWN = 3
 
 
 class EvaluationSentences(NamedTuple):
-    """Dev or test sentences, each side's once, sorted: `side`, `text`, `spaced`, `words`."""
+    """Dev or test sentences, each side's once, sorted: `side`, `text`, `spaced`, `words`, and the first place."""
 
     sentences: pa.Table
 
@@ -53,10 +55,11 @@ class Gated(NamedTuple):
 
 
 def evaluation_sentences(pairs: pa.Table) -> pa.Table:
-    """Partial step, over dev and test: both sides in their normal form."""
+    """Partial step, over dev and test: both sides in their normal form, with their places."""
     parts = [_SENTENCES.empty_table()]
+    place = [column(pairs, "corpus").cast(pa.string()), column(pairs, "line")]
     for side in _SIDES:
-        columns = [pa.repeat(side, pairs.num_rows), *normal_forms(column(pairs, side))]
+        columns = [pa.repeat(side, pairs.num_rows), *normal_forms(column(pairs, side)), *place]
         parts.append(pa.Table.from_arrays(columns, schema=_SENTENCES))
     return _unique(pa.concat_tables(parts))
 
@@ -67,19 +70,23 @@ def gather_sentences(partials: Sequence[pa.Table]) -> EvaluationSentences:
 
 
 def gate_shard(pairs: pa.Table, duplicates: pa.Table, sentences: pa.Table, config: LeakageConfig) -> Gated:
-    """Drop the rows in `duplicates` (columns `row` and `reason`), then those that leak.
+    """Drop the rows in `duplicates` (columns `row`, `reason`, `partner`), then those that leak.
 
-    Reasons: those of `duplicates`, `leaked_source`, `leaked_target`. With `report` leaks are kept; with `stop` they
-    raise LeakageError. `leaks` tells them in each case, and no duplicates among them.
+    Reasons: those of `duplicates`, `leaked_source`, `leaked_target`, whose partner is a dev or test row of that side.
+    With `report` leaks are kept; with `stop` they raise LeakageError. `leaks` tells them in each case, and no
+    duplicates among them.
     """
-    again = {reason: np.zeros(pairs.num_rows, dtype=np.bool_) for reason in REASONS}
-    for reason, mask in again.items():
-        mask[duplicates.filter(pc.equal(duplicates["reason"], reason))["row"].to_numpy()] = True
-    stays = ~np.logical_or.reduce([*again.values()])
+    given = np.full(pairs.num_rows, -1, np.int64)  # the position of each row in `duplicates`
+    given[duplicates["row"].to_numpy()] = np.arange(duplicates.num_rows)
+    at = pa.array(given, mask=given < 0)
+    why = column(duplicates, "reason").take(at)
+    again = {reason: Cause(_mask(pc.equal(why, reason).fill_null(fill_value=False))) for reason in REASONS}
+    again[DUPLICATE] = again[DUPLICATE]._replace(partner=column(duplicates, "partner").take(at))
     leaking = {
-        f"leaked_{side}": _leaks(column(pairs, side), side, sentences, config) & stays for side in _SIDES
+        f"leaked_{side}": _leaks(column(pairs, side), side, sentences, config, among=given < 0)
+        for side in _SIDES
     }
-    leaks = dropped(pairs, list(leaking), first_reason(pairs.num_rows, list(leaking.values())))
+    leaks = dropped(pairs, leaking)
     if config.action == "stop" and leaks.num_rows:
         raise LeakageError(_complaint(leaks, "training pairs", "dev or test sentences"))
     reasons = {**again, **(leaking if config.action == "drop" else {})}
@@ -89,21 +96,27 @@ def gate_shard(pairs: pa.Table, duplicates: pa.Table, sentences: pa.Table, confi
 def gate_dev(pairs: pa.Table, sentences: pa.Table, config: LeakageConfig) -> Apart:
     """Drop the dev pairs that have an empty side, then those that share a side with the test `sentences`.
 
-    Reasons: `empty_source`, `empty_target`, `test_source`, `test_target`. With `report` shared sides are kept; with
-    `stop` they raise LeakageError.
+    Reasons: `empty_source`, `empty_target`, `test_source`, `test_target`; the partner of the last two is a test row.
+    With `report` shared sides are kept; with `stop` they raise LeakageError.
     """
     reasons = {f"empty_{side}": _mask(pc.equal(column(pairs, side), "")) for side in _SIDES}
     shared = {f"test_{side}": _leaks(column(pairs, side), side, sentences, config) for side in _SIDES}
-    if config.action == "stop" and any(mask.any() for mask in shared.values()):
-        found = dropped(pairs, list(shared), first_reason(pairs.num_rows, list(shared.values())))
+    if config.action == "stop" and any(cause.mask.any() for cause in shared.values()):
+        found = dropped(pairs, shared)
         raise LeakageError(_complaint(found, "dev pairs", "test sentences"))
-    return Apart(*sieve(pairs, reasons | (shared if config.action == "drop" else {})))
+    return Apart(*sieve(pairs, {**reasons, **(shared if config.action == "drop" else {})}))
 
 
-def _leaks(texts: pa.Array, side: str, sentences: pa.Table, config: LeakageConfig) -> Mask:
+def _leaks(
+    texts: pa.Array, side: str, sentences: pa.Table, config: LeakageConfig, among: Mask | None = None
+) -> Cause:
+    """Which texts (`among` these, if given) stand in `sentences`, and the first place of each there."""
     long_enough = pc.greater_equal(sentences["words"], config.minimum_words)
-    known = sentences.filter(pc.and_(pc.equal(sentences["side"], side), long_enough))["text"]
-    return _mask(pc.is_in(letters(texts), value_set=known.combine_chunks()))
+    known = sentences.filter(pc.and_(pc.equal(sentences["side"], side), long_enough))
+    found = pc.index_in(letters(texts), value_set=column(known, "text"))
+    mask = _mask(found.is_valid())
+    partner = places(column(known, "corpus"), column(known, "line")).take(found)
+    return Cause(mask if among is None else mask & among, partner)
 
 
 def _mask(found: pa.Array) -> Mask:
@@ -112,9 +125,20 @@ def _mask(found: pa.Array) -> Mask:
 
 def _unique(sentences: pa.Table) -> pa.Table:
     # Two spellings of one text may have different numbers of words; the one with more decides.
-    ranked = sentences.sort_by(
-        [("side", "ascending"), ("text", "ascending"), ("words", "descending"), ("spaced", "ascending")]
-    )
+    spelled = _firsts(sentences, [("words", "descending"), ("spaced", "ascending")])
+    placed = _firsts(
+        sentences, [("corpus", "ascending"), ("line", "ascending")]
+    )  # the same texts, in this order
+    columns = [
+        (spelled if name in ("side", "text", "spaced", "words") else placed)[name]
+        for name in _SENTENCES.names
+    ]
+    return pa.Table.from_arrays(columns, schema=_SENTENCES)
+
+
+def _firsts(sentences: pa.Table, by: list[tuple[str, str]]) -> pa.Table:
+    """The first row of each text of each side, ranked `by` columns; sorted by side and text."""
+    ranked = sentences.sort_by([("side", "ascending"), ("text", "ascending"), *by])
     both = pc.binary_join_element_wise(column(ranked, "side"), column(ranked, "text"), " ")
     first = np.ones(ranked.num_rows, np.bool_)
     first[1:] = _mask(pc.not_equal(both[1:], both[:-1]))

@@ -26,8 +26,18 @@ PAIRS = pa.schema(
 )
 
 DROPPED = pa.schema(
-    [_CORPUS, _LINE, pa.field("reason", pa.dictionary(pa.int32(), pa.string()), nullable=False)],
-    metadata={"schema": "dropped", "version": "1"},
+    [
+        _CORPUS,
+        _LINE,
+        pa.field("reason", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        # the row that this one was dropped for, as corpus:line: the first copy of a duplicate, the dev or test row
+        # of a leak, the chosen row of a held-out text; null for reasons that look at one row only
+        pa.field("partner", pa.string()),
+        pa.field(
+            "threshold", pa.int64()
+        ),  # micro-bits: the last difference within the budget; null elsewhere
+    ],
+    metadata={"schema": "dropped", "version": "2"},
 )
 
 SCORES = pa.schema(

@@ -25,12 +25,13 @@ from rnnsearch.pipeline.encode import order
 from rnnsearch.pipeline.errors import TextError
 from rnnsearch.pipeline.ngram import RESERVED, LanguageModel, estimate, number, to_arpa, usable_word
 from rnnsearch.pipeline.schemas import PAIRS, SCORES, SHORTLIST, UNK
-from rnnsearch.pipeline.sieve import Sieved, column, sieve
+from rnnsearch.pipeline.sieve import Cause, Sieved, column, sieve
 
 IntArray = npt.NDArray[np.int64]
 
 MODELS = ("in_source", "general_source", "in_target", "general_target")
 _LEAST_COVERAGE = 0.5  # of the words of the in-domain text
+_NO_THRESHOLD = np.iinfo(np.int64).min
 _MICROBITS = 3_321_928.094887362  # in one unit of log10
 _HASHED = PAIRS.append(pa.field("hash", pa.uint64(), nullable=False))
 
@@ -39,8 +40,12 @@ RANKING = pa.schema(
     metadata={"schema": "ranking", "version": "1"},
 )
 ROWS = pa.schema(
-    [pa.field("kept", pa.bool_(), nullable=False)],  # one a row of the shard of pairs
-    metadata={"schema": "rows", "version": "1"},
+    [  # one a row of the shard of pairs
+        pa.field("kept", pa.bool_(), nullable=False),
+        # of a row that is not kept: the last difference within its budget, micro-bits; null where nothing is within
+        pa.field("threshold", pa.int64()),
+    ],
+    metadata={"schema": "rows", "version": "2"},
 )
 SUMMARY = pa.schema(
     [
@@ -211,11 +216,13 @@ def choose_rows(partials: Sequence[pa.Table], config: SelectConfig) -> Threshold
     )
     ranked = np.lexsort((line, place[code], difference))
     kept = np.ones(table.num_rows, np.bool_)
+    cut = np.full(table.num_rows, _NO_THRESHOLD, np.int64)
     if config.per_corpus:
         for name, budget in config.per_corpus.items():
-            _spend(kept, ranked[code[ranked] == codes[name]], target_words, budget)
+            offered = ranked[code[ranked] == codes[name]]
+            _cut(kept, cut, offered, _within(offered, target_words, budget), difference)
     else:
-        _spend(kept, ranked, target_words, config.budget)
+        _cut(kept, cut, ranked, _within(ranked, target_words, config.budget), difference)
     counted: list[dict[str, object]] = []
     for name in sorted(codes):
         mine = code == codes[name]
@@ -233,15 +240,19 @@ def choose_rows(partials: Sequence[pa.Table], config: SelectConfig) -> Threshold
             }
         )
     ends = np.cumsum([partial.num_rows for partial in partials])[:-1]
-    rows = [pa.table([pa.array(part)], schema=ROWS) for part in np.split(kept, ends)]
+    rows = [
+        pa.table([pa.array(stays), pa.array(last, mask=last == _NO_THRESHOLD)], schema=ROWS)
+        for stays, last in zip(np.split(kept, ends), np.split(cut, ends), strict=True)
+    ]
     return Threshold(rows, pa.Table.from_pylist(counted, schema=SUMMARY))
 
 
 def select_shard(pairs: pa.Table, rows: pa.Table) -> Sieved:
-    """Split a shard of the pool into the pairs chosen and the others."""
+    """Split a shard of the pool into the pairs chosen and the others, which carry the cut of their budget."""
     if pairs.num_rows != rows.num_rows:
         raise SelectionError(f"{rows.num_rows} decisions for {pairs.num_rows} pairs; score the same shards")
-    return sieve(pairs, {"not_selected": ~np.asarray(rows["kept"].to_numpy())})
+    lost = ~np.asarray(rows["kept"].to_numpy())
+    return sieve(pairs, {"not_selected": Cause(lost, threshold=column(rows, "threshold"))})
 
 
 def _vocabulary(text: pa.ChunkedArray, config: LanguageModelConfig) -> pa.Table:
@@ -323,16 +334,23 @@ def _load(path: Path, changed: int) -> Callable[[str], float]:
     return lambda sentence: model.score(sentence, bos=True, eos=True)
 
 
-def _spend(kept: npt.NDArray[np.bool_], ranked: IntArray, target_words: IntArray, budget: Budget) -> None:
-    """Clear in `kept` the rows of `ranked`, best first, that the budget does not reach."""
+def _within(ranked: IntArray, target_words: IntArray, budget: Budget) -> int:
+    """How many of the rows of `ranked`, best first, are within the budget."""
     if budget.words is not None:
-        count = int(
+        return int(
             np.searchsorted(np.cumsum(target_words[ranked], dtype=np.int64), budget.words, side="right")
         )
-    elif budget.pairs is not None:
-        count = budget.pairs
-    elif budget.share is not None:
-        count = int(Decimal(str(budget.share)) * len(ranked))  # exact: 0.29 of 100 is 29
-    else:
-        return
+    if budget.pairs is not None:
+        return min(budget.pairs, len(ranked))
+    if budget.share is not None:
+        return int(Decimal(str(budget.share)) * len(ranked))  # exact: 0.29 of 100 is 29
+    return len(ranked)
+
+
+def _cut(
+    kept: npt.NDArray[np.bool_], cut: IntArray, ranked: IntArray, count: int, difference: IntArray
+) -> None:
+    """Clear in `kept` the rows of `ranked` after the first `count`; `cut` becomes the last of these differences."""
     kept[ranked[count:]] = False
+    if count:
+        cut[ranked[count:]] = difference[ranked[count - 1]]

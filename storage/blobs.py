@@ -118,6 +118,11 @@ class Blobs:
             if is_digest(digest):
                 yield Digest(digest)
 
+    def sizes(self) -> dict[Digest, int]:
+        """The bytes of every blob as it lies there, in the order of `digests`, from listings alone."""
+        found = {name.rpartition("/")[2]: state.size for name, state in self._backend.states(FOLDER).items()}
+        return {Digest(digest): found[digest] for digest in sorted(found) if is_digest(digest)}
+
     def delete(self, digest: Digest) -> None:
         """Remove a blob: one that is damaged, or that gc has judged."""
         self._backend.delete(blob_name(digest))

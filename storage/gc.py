@@ -8,7 +8,7 @@ On S3, where a blob is thrown away by copying and deleting, a write of the same 
 its next use finds it missing and it is made again.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -68,15 +68,14 @@ def _plan(store: Store, records: Records, keep_last: int) -> GcPlan:
     for digest, place in places(records, gone, shards):
         used.setdefault(digest, place.stage)
     busy = _is_busy(store)
-    condemned = tuple(
-        digest
-        for digest in store.blobs.digests()
+    condemned = {
+        digest: size
+        for digest, size in store.blobs.sizes().items()
         if digest not in reached.blobs and (digest in used or not busy)
-    )
-    stages = _by_stage(store, condemned, used, gone)
-    return GcPlan(
-        tuple(run.id for run in kept_runs(store, keep_last)), condemned, tuple(gone), tuple(shards), stages
-    )
+    }
+    stages = _by_stage(condemned, used, gone)
+    kept = tuple(run.id for run in kept_runs(store, keep_last))
+    return GcPlan(kept, tuple(condemned), tuple(gone), tuple(shards), stages)
 
 
 def collect(store: Store, keep_last: int = KEEP_LAST) -> GcPlan:
@@ -175,13 +174,14 @@ def _is_busy(store: Store) -> bool:
 
 
 def _by_stage(
-    store: Store, condemned: Sequence[Digest], used: dict[Digest, str], gone: Iterable[Attempt]
+    condemned: Mapping[Digest, int], used: Mapping[Digest, str], gone: Iterable[Attempt]
 ) -> tuple[StageBytes, ...]:
+    """The blobs to go with their sizes, summed by the stage that made them."""
     totals = dict[str, StageBytes]()
-    for digest in condemned:
+    for digest, size in condemned.items():
         stage = used.get(digest, _UNKNOWN)
         old = totals.get(stage, StageBytes(stage, 0, 0, 0))
-        totals[stage] = old._replace(blobs=old.blobs + 1, bytes=old.bytes + (store.blobs.size(digest) or 0))
+        totals[stage] = old._replace(blobs=old.blobs + 1, bytes=old.bytes + size)
     for attempt in gone:
         old = totals.get(attempt.stage, StageBytes(attempt.stage, 0, 0, 0))
         totals[attempt.stage] = old._replace(attempts=old.attempts + 1)

@@ -89,7 +89,7 @@ class Sighting(NamedTuple):
     stage: str
     output: str
     path: str
-    row: Mapping[str, Any]
+    row: Mapping[str, Any]  # of a dropped row: `partner`, the corpus:line it was dropped for, and `threshold`
 
 
 def read_graph(store: Store) -> Graph:

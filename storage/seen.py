@@ -40,6 +40,8 @@ class Seen:
     def remember(self, digest: Digest, state: FileState) -> None:
         """Note that the blob was hashed and found good in this state."""
         with self._lock:
+            if not self._offset:  # what is in the log already is not written again
+                self._catch_up()
             if self._states.get(digest) != state:
                 self._states[digest] = state
                 self._append(digest, state)

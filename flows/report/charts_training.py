@@ -1,6 +1,7 @@
 """Learning curves."""
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from matplotlib.figure import Figure
 
@@ -89,6 +90,7 @@ def dev_bleus(report: ReportData) -> Chart | None:
         caption="Tokenised BLEU of the first dev sentences, searched greedily while the training went on.",
         figure=lambda: lines(curves, x_label="updates", y_label="BLEU", top=None if high else 1),
         columns=(("BLEU", lambda point: point.dev_bleu),),
+        extreme="highest",
     )
 
 
@@ -133,21 +135,23 @@ def _curves(
     caption: str,
     figure: Callable[[], Figure],
     columns: tuple[tuple[str, Callable[[CurvePoint], float | None]], ...],
+    extreme: Literal["lowest", "highest"] = "lowest",
 ) -> Chart:
     rows = []
     for system in report.systems:
         for label, value in columns:
             known = [(point.update, found) for point in system.curve if (found := value(point)) is not None]
             if known:
-                lowest = min(known, key=lambda pair: pair[1])
-                cells = (f"{known[0][1]:.3f}", f"{known[-1][1]:.3f}", f"{lowest[1]:.3f}", f"{lowest[0]:,}")
+                choose = max if extreme == "highest" else min
+                update, value_there = choose(known, key=lambda pair: pair[1])
+                cells = (f"{known[0][1]:.3f}", f"{known[-1][1]:.3f}", f"{value_there:.3f}", f"{update:,}")
                 rows.append((f"{system.name}, {label}" if len(columns) > 1 else system.name, *cells))
     return Chart(
         name,
         title,
         caption,
         figure,
-        ("system", "first", "last", "lowest", "at update"),
+        ("system", "first", "last", extreme, "at update"),
         tuple(rows),
         stages("train", [system for system in report.systems if system.curve]),
     )

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from rnnsearch.flows.report.text import CONTROLS
 
+JSON_SCHEMA = 1  # raised where a field of report.json goes or changes its meaning, not where one is added
+
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
@@ -192,6 +194,11 @@ class System:
     training: Training | None = None
     curve: tuple[CurvePoint, ...] = ()
     settings: tuple[Setting, ...] = ()
+
+    @property
+    def attends(self) -> bool:
+        """Whether it has an attention; unknown of an external one."""
+        return self.kind not in ("", "rnnencdec")
 
     def score(self, subset: str) -> SubsetScore | None:
         """The scores on this subset, None where it was not run."""
@@ -468,9 +475,9 @@ class ReportData:
 
     @property
     def best(self) -> System | None:
-        """Our system with the highest BLEU on all test sentences."""
+        """Our system with the highest BLEU on all test sentences; of equal ones, one that attends."""
         ours = [s for s in self.systems if not s.external and s.score("all") is not None]
-        return max(ours, key=_bleu_on_all, default=None)
+        return max(ours, key=lambda system: (_bleu_on_all(system), system.attends), default=None)
 
     def dataset(self, role: str) -> Dataset | None:
         """The set with this role."""
@@ -490,11 +497,12 @@ def _bleu_on_all(system: System) -> float:
 
 
 def to_json(report: ReportData) -> str:
-    """The report as JSON: keys sorted, French readable, direction marks and their like as \\u escapes.
+    """The report as JSON (docs/report.md): keys sorted, French readable, direction marks and their like as \\u escapes.
 
     Without the alignments of all test sentences, which the stage `translate` has as a table.
     """
     rest = dataclasses.replace(report, every_aligned=())
-    text = json.dumps(dataclasses.asdict(rest), ensure_ascii=False, sort_keys=True, indent=1)
+    shown = {"schema": JSON_SCHEMA, **dataclasses.asdict(rest)}
+    text = json.dumps(shown, ensure_ascii=False, sort_keys=True, indent=1)
     # Such a character can only stand inside a string, where the escape means the same.
     return "".join(f"\\u{ord(c):04x}" if c in CONTROLS else c for c in text) + "\n"

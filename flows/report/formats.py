@@ -1,5 +1,7 @@
 """Numbers as a reader wants them."""
 
+import math
+
 from rnnsearch.flows.report.data import Aligned, Estimate
 
 
@@ -30,6 +32,13 @@ def interval(value: Estimate | None) -> str:
 def signed(value: float) -> str:
     """A difference of scores with its sign."""
     return f"{round(value, 2) + 0.0:+.2f}".replace("-", "−")  # without a negative zero
+
+
+def probability(value: float, samples: int | None) -> str:
+    """A p-value with its relation: a resampling test of n samples gives no value below 1 / (n + 1)."""
+    if samples is not None and value <= (1 + 1e-3) / (samples + 1):  # the value may be rounded
+        return f"≤ {max(math.ceil(1_000 / (samples + 1)), 1) / 1_000:.3f}"
+    return "< 0.001" if value < 0.001 else f"= {value:.3f}"
 
 
 def percent(value: float | None, digits: int = 1) -> str:

@@ -20,6 +20,7 @@ from rnnsearch.flows.report.formats import (
     hours,
     interval,
     percent,
+    probability,
     signed,
     size,
 )
@@ -58,6 +59,7 @@ def to_html(report: ReportData) -> str:
         "decimal": decimal,
         "interval": interval,
         "percent": percent,
+        "probability": probability,
         "duration": duration,
         "hours": hours,
         "hard": hard_alignment,

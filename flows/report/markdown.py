@@ -1,6 +1,7 @@
 """The report as Markdown: the same numbers, for a terminal, a mail or a repository."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from rnnsearch.flows.report.chart import Chart
 from rnnsearch.flows.report.charts import draw
@@ -14,6 +15,7 @@ from rnnsearch.flows.report.formats import (
     hours,
     interval,
     percent,
+    probability,
     signed,
 )
 from rnnsearch.flows.report.tables import (
@@ -29,9 +31,13 @@ from rnnsearch.flows.report.text import markdown_text
 NOT_RUN = "not run"
 
 
-def to_markdown(report: ReportData) -> str:
-    """The whole report. Links lead to the lineage section at its end; figures are the files beside it."""
+def to_markdown(report: ReportData, *, figures: bool = True) -> str:
+    """The whole report. Links lead to the lineage section at its end; figures are the files beside it.
+
+    Without `figures` there are no such files: their titles, captions and tables are shown.
+    """
     charts = draw(report)
+    beside = partial(_figures, charts, images=figures)
     parts = [
         *_head(report),
         "## Scores\n",
@@ -39,16 +45,16 @@ def to_markdown(report: ReportData) -> str:
         _signatures(report),
         "## Training\n",
         _training(report),
-        *_figures(charts, ("loss", "dev-bleu", "gradient-norm", "clipped-share", "training-entropy")),
+        *beside(("loss", "dev-bleu", "gradient-norm", "clipped-share", "training-entropy")),
         "## Sentence length\n",
-        *(_figures(charts, ("bleu-by-length", "bleu-cumulative")) or [f"{NOT_RUN}\n"]),
+        *(beside(("bleu-by-length", "bleu-cumulative")) or [f"{NOT_RUN}\n"]),
         "## Alignment\n",
         *_alignment(report),
         _attention(report),
-        *_figures(charts, ("attention-entropy", "attention-by-length")),
+        *beside(("attention-entropy", "attention-by-length")),
         _links(report),
         "## Beam width\n",
-        *(_figures(charts, ("beam-bleu", "beam-seconds")) or [f"{NOT_RUN}\n"]),
+        *(beside(("beam-bleu", "beam-seconds")) or [f"{NOT_RUN}\n"]),
         "## Long sentences\n",
         *_long(report),
         "## The paper's claims\n",
@@ -57,11 +63,9 @@ def to_markdown(report: ReportData) -> str:
         *_significance(report),
         "## Words and lengths\n",
         _words(report),
-        *_figures(
-            charts, ("bleu-by-unknown", "bleu-by-rarest", "unknown", "source-lengths", "target-lengths")
-        ),
+        *beside(("bleu-by-unknown", "bleu-by-rarest", "unknown", "source-lengths", "target-lengths")),
         "## Data\n",
-        *_figures(charts, ("waterfall",)),
+        *beside(("waterfall",)),
         *_data(report),
         "## Cost\n",
         *_cost(report),
@@ -181,9 +185,10 @@ def _training(report: ReportData) -> str:
     return _table(("system", "updates", "epochs", "hours", "device", "train NLL", "dev NLL"), rows)
 
 
-def _figures(charts: dict[str, Chart], names: Sequence[str]) -> list[str]:
+def _figures(charts: dict[str, Chart], names: Sequence[str], *, images: bool) -> list[str]:
     return [
-        f"![{charts[name].title}](figures/{name}.png)\n\n*{charts[name].title}.* {charts[name].caption}\n\n"
+        (f"![{charts[name].title}](figures/{name}.png)\n\n" if images else "")
+        + f"*{charts[name].title}.* {charts[name].caption}\n\n"
         + _table(
             [markdown_text(cell) for cell in charts[name].header],
             [[markdown_text(c) for c in row] for row in charts[name].rows],
@@ -281,7 +286,11 @@ def _significance(report: ReportData) -> list[str]:
             for second in names:
                 found = comparison(report, subset, first, second)
                 blank = "·" if first == second else NOT_RUN
-                cells.append(f"{signed(found.difference)} (p {found.p_value:.3f})" if found else blank)
+                cells.append(
+                    f"{signed(found.difference)} (p {probability(found.p_value, found.samples)})"
+                    if found
+                    else blank
+                )
             rows.append(cells)
         blocks.append(f"Subset {subset}: BLEU of the row's system less that of the column's.\n")
         blocks.append(_table(("", *(markdown_text(name) for name in names)), rows))

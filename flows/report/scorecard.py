@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from rnnsearch.flows.report.data import Aligned, Bin, Claim, ReportData, System
-from rnnsearch.flows.report.formats import hard_alignment, signed
+from rnnsearch.flows.report.formats import hard_alignment, probability, signed
 from rnnsearch.flows.report.paper import TABLE_1
 from rnnsearch.flows.report.tables import comparison
 
@@ -77,7 +77,7 @@ def _compared(report: ReportData, first: System | None, second: System | None) -
         return "", NOT_RUN
     test = comparison(report, "all", first.name, second.name)
     found = f"{scores[0].bleu.value:.2f} over {scores[1].bleu.value:.2f}"
-    found += f", p = {test.p_value:.3f}" if test else ", not tested"
+    found += f", p {probability(test.p_value, test.samples)}" if test else ", not tested"
     if scores[0].bleu.value <= scores[1].bleu.value:
         return found, "differs"
     return found, "holds" if test is not None and test.p_value < 0.05 else "near"

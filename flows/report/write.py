@@ -32,7 +32,7 @@ def write_files(report: ReportData, folder: Path, *, figures: bool = True) -> Pa
     Equal reports give equal bytes. Files of an earlier report that this one lacks are left alone.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "report.md").write_text(to_markdown(report), encoding="utf-8")
+    (folder / "report.md").write_text(to_markdown(report, figures=figures), encoding="utf-8")
     (folder / "report.json").write_text(to_json(report), encoding="utf-8")
     if figures:
         (folder / "figures").mkdir(exist_ok=True)

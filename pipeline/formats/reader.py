@@ -171,7 +171,8 @@ def _pairs(corpus: str, first: int, sides: Sides) -> pa.Table:
 def _dropped(corpus: str, sides: Sides) -> pa.Table:
     lines = pa.array([each.line for each in sides.dropped], pa.int64())
     reasons = pa.array([each.reason for each in sides.dropped], DROPPED.field("reason").type)
-    return pa.Table.from_arrays([_named(corpus, len(lines)), lines, reasons], schema=DROPPED)
+    nothing = [pa.nulls(len(lines), DROPPED.field(name).type) for name in ("partner", "threshold")]
+    return pa.Table.from_arrays([_named(corpus, len(lines)), lines, reasons, *nothing], schema=DROPPED)
 
 
 def _named(corpus: str, rows: int) -> pa.DictionaryArray:

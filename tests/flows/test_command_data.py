@@ -50,6 +50,17 @@ def test_a_stage_shows_pairs_from_all_over_and_what_it_dropped_with_its_text(
     assert "clean/train dropped 7 as empty" in capsys.readouterr().out
 
 
+def test_a_dropped_pair_is_shown_with_its_partner(
+    capsys: pytest.CaptureFixture[str], written: Bridge
+) -> None:
+    (group,) = shown(capsys, written, "gate")["dropped"]
+    assert [row["partner"] for row in group["examples"]] == ["river:1000", "river:1000"]
+    show_data("gate", None, 3, str(written.store.location), as_json=False)
+    told = capsys.readouterr().out
+    assert told.count("partner") == 1  # of the table with partners only
+    assert "river:1000" in told
+
+
 @pytest.mark.parametrize("stage", ["train/rnnsearch", "absent"])
 def test_a_stage_without_text_is_refused_with_those_that_have_some(written: Bridge, stage: str) -> None:
     with pytest.raises(UsageError, match=r"stages with text: .*clean/train"):

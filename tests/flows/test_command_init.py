@@ -13,7 +13,7 @@ from rnnsearch.flows.command_init import write_profile
 from rnnsearch.flows.dag import build, by_side
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.inputs import check_inputs
-from rnnsearch.flows.settings import PROFILES, load_settings
+from rnnsearch.flows.settings import PROFILES, SettingsError, load_settings
 from rnnsearch.storage.store import Store
 
 if TYPE_CHECKING:
@@ -131,6 +131,14 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_lost(
     with pytest.raises(UsageError, match=message):
         write_profile(path, text, ("en", "fr"), None)
     assert sorted((each.name, each.read_bytes()) for each in tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("language", ["english", "zz", ""])
+def test_a_profile_of_a_language_that_is_none_is_not_left_behind(tmp_path: Path, language: str) -> None:
+    path = tmp_path / "mine.toml"
+    with pytest.raises(SettingsError, match="is not a language code"):
+        write_profile(path, None, ("en", language), None)
+    write_profile(path, None, ("en", "fr"), None)
 
 
 def test_what_a_new_profile_is_written_from_is_no_profile_that_ships() -> None:

@@ -1,15 +1,18 @@
 """Proxies: they never get what this machine says to itself."""
 
+import logging
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
-from rnnsearch.flows import command_doctor
+from rnnsearch.flows import command_doctor, command_run
+from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.proxies import LOOPBACK, proxied, spare_loopback
 
 if TYPE_CHECKING:
@@ -97,3 +100,20 @@ def test_a_run_whose_prefect_server_cannot_be_reached_ends_in_one_message(
     assert done.returncode == 2
     assert f"no Prefect server answers at {NOBODY}/api" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_prefect_server_that_dies_during_a_run_is_told_in_one_message(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Flow:
+        def with_options(self, **options: object) -> Callable[..., None]:
+            def call(**parameters: object) -> None:
+                raise httpx.ConnectError("Connection refused")
+
+            return call
+
+    monkeypatch.setattr(command_run, "reproduce", Flow())
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setattr(logging.getLogger("prefect"), "level", logging.WARNING)
+    with pytest.raises(UsageError, match=r"stopped answering during the run \(Connection refused\).*is kept"):
+        command_run.run_profile("smoke", [], str(tmp_path / "store"))

@@ -12,7 +12,8 @@ import pytest
 from report_example import HOSTILE, a_report
 
 from rnnsearch.flows.report.charts import draw
-from rnnsearch.flows.report.data import ReportData, System, to_json
+from rnnsearch.flows.report.data import JSON_SCHEMA, ReportData, System, to_json
+from rnnsearch.flows.report.formats import probability
 from rnnsearch.flows.report.html import to_html
 from rnnsearch.flows.report.markdown import to_markdown
 from rnnsearch.flows.report.text import plain_text
@@ -180,6 +181,59 @@ def test_a_system_that_was_only_trained_or_only_scored_is_drawn(report: ReportDa
     lacking = dataclasses.replace(report, systems=(trained, scored, bare, external))
     assert "bare" in to_html(lacking)
     assert "moses" in to_markdown(lacking)
+
+
+def test_a_p_value_at_the_floor_of_its_test_is_a_bound(report: ReportData, html_page: str) -> None:
+    assert [probability(*each) for each in ((1 / 1_001, 1_000), (0.000999, 1_000), (2 / 1_001, 1_000))] == [
+        "≤ 0.001",
+        "≤ 0.001",
+        "= 0.002",
+    ]
+    assert [probability(*each) for each in ((1 / 11, 10), (0.0002, None), (0.0, 9))] == [
+        "≤ 0.091",
+        "< 0.001",
+        "≤ 0.100",
+    ]
+    for text in (shown(html_page), to_markdown(report)):
+        assert "p ≤ 0.001" in text
+        assert "p 0.000" not in text
+
+
+def test_a_curve_names_the_highest_bleu_and_the_lowest_loss(report: ReportData) -> None:
+    charts = draw(report)
+    assert charts["loss"].header[3] == "lowest"
+    assert charts["dev-bleu"].header[3] == "highest"
+    curve = [(p.dev_bleu, p.update) for p in report.systems[0].curve if p.dev_bleu is not None]
+    best, update = max(curve, key=lambda each: each[0])
+    assert charts["dev-bleu"].rows[0][3:] == (f"{best:.3f}", f"{update:,}")
+
+
+def test_of_systems_with_equal_bleu_the_best_is_the_one_that_attends(report: ReportData) -> None:
+    search = next(system for system in report.systems if system.kind == "rnnsearch")
+    fixed = dataclasses.replace(search, name="fixed", kind="rnnencdec")
+    for systems in ((fixed, search), (search, fixed)):
+        best = dataclasses.replace(report, systems=systems).best
+        assert best is not None
+        assert best.name == search.name
+
+
+@pytest.mark.parametrize("figures", [True, False])
+def test_the_markdown_links_only_figures_that_are_there(
+    report: ReportData, tmp_path: Path, figures: bool
+) -> None:
+    write_files(dataclasses.replace(report, aligned=()), tmp_path, figures=figures)
+    linked = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", (tmp_path / "report.md").read_text(encoding="utf-8"))
+    assert bool(linked) == figures
+    assert [path for path in linked if not (tmp_path / path).is_file()] == []
+
+
+def test_the_json_names_its_schema_and_every_field_of_it_is_documented(report: ReportData) -> None:
+    shown_fields = json.loads(to_json(report))
+    assert shown_fields["schema"] == JSON_SCHEMA
+    page = (Path(__file__).parents[2] / "docs/report.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE)
+    assert documented == ["schema", *(each.name for each in dataclasses.fields(ReportData))]
+    assert f"schema is {JSON_SCHEMA}" in page
 
 
 def test_files_of_equal_reports_are_equal_bytes(report: ReportData, tmp_path: Path) -> None:

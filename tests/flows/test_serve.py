@@ -15,7 +15,9 @@ import torch
 import uvicorn
 from playwright.sync_api import Error, Page, sync_playwright
 
-from rnnsearch.flows.serve import Limits, Queue, _LeftError, create_app, serve
+from rnnsearch.flows.command_serve import serve_page
+from rnnsearch.flows.command_translate import Wish
+from rnnsearch.flows.serve import Limits, Queue, _LeftError, create_app
 from rnnsearch.flows.translate import TranslateError
 from rnnsearch.flows.translator import Candidate, TextConfig, Translation, Translator
 from rnnsearch.model.checkpoint import write_model
@@ -199,13 +201,13 @@ def test_every_answer_says_what_a_page_may_do(translator: Translator, path: str)
     assert (answer.status_code == 200) == (path not in ("/nothing", "/../serve.py", "/docs"))
 
 
-def test_a_port_that_is_taken_is_told(translator: Translator) -> None:
+def test_a_port_that_is_taken_is_told_before_a_model_is_looked_for(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(TranslateError, match=f"port {port} cannot be used: .*give another"):
-            serve(translator, SEARCH, port)
+            serve_page(Wish(store=str(tmp_path / "no store")), port)
 
 
 # ---------------------------------------------------------------------- in a browser

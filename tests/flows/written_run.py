@@ -46,13 +46,15 @@ def pairs(corpus: str, count: int, first: int = 0) -> pa.Table:
     return pa.table(rows).cast(PAIRS)
 
 
-def dropped(corpus: str, reasons: Mapping[str, int]) -> pa.Table:
-    """So many rows for each reason."""
+def dropped(corpus: str, reasons: Mapping[str, int], partner: str | None = None) -> pa.Table:
+    """So many rows for each reason, all with this partner."""
     names = [reason for reason, count in reasons.items() for _ in range(count)]
     columns = [
         pa.array([corpus] * len(names), pa.string()).dictionary_encode(),
         pa.array(range(len(names)), pa.int64()),
         pa.array(names, pa.string()).dictionary_encode(),
+        pa.array([partner] * len(names), pa.string()),
+        pa.nulls(len(names), pa.int64()),
     ]
     return pa.table(columns, names=DROPPED.names).cast(DROPPED)
 
@@ -235,7 +237,7 @@ def write_run(folder: Path, *, updates: int = 100, good: int = 9, code: Digest =
     )
     bridge.stage(
         "gate",
-        {"kept": [pairs("river", 118)], "dropped": [dropped("river", {"in_test": 2})]},
+        {"kept": [pairs("river", 118)], "dropped": [dropped("river", {"in_test": 2}, "river:1000")]},
         {"pairs": ("clean/train", "kept")},
     )
     bridge.stage("tokenize/train", {"pairs": [pairs("river", 118)]}, {"pairs": ("gate", "kept")})

@@ -50,7 +50,7 @@ def test_a_side_with_many_partners_is_boilerplate_wherever_it_stands(make_pairs,
     found = find_duplicates([pair_hashes(shard, config) for shard in shards], config)
     again = [(3, "duplicate")] if action == "drop" else []
     later = [(4, "duplicate")] if action == "drop" else []
-    assert [[tuple(row.values()) for row in table.to_pylist()] for table in found.rows] == [
+    assert [[(row["row"], row["reason"]) for row in table.to_pylist()] for table in found.rows] == [
         [(0, "boilerplate_source"), (1, "boilerplate_source"), *again],
         [
             (0, "boilerplate_source"),
@@ -59,6 +59,26 @@ def test_a_side_with_many_partners_is_boilerplate_wherever_it_stands(make_pairs,
             (3, "boilerplate_target"),
             *later,
         ],
+    ]
+
+
+def test_a_duplicate_names_its_first_copy_in_any_shard_and_boilerplate_names_none(make_pairs) -> None:
+    shards = [
+        make_pairs([("a", "b"), ("a", "c"), ("a", "b")], "x", 10),
+        make_pairs([], "x"),
+        make_pairs([("a", "c"), ("a", "b"), ("d", "d"), ("d", "d")], "y", 5),
+    ]
+    mixed = pa.concat_tables([shards[0], shards[2]]).unify_dictionaries()  # a shard of two corpora
+    for parts in (shards, [mixed]):
+        found = find_duplicates([pair_hashes(part, EXACT) for part in parts], EXACT)
+        partners = [partner for table in found.rows for partner in table["partner"].to_pylist()]
+        assert partners == ["x:10", "x:11", "x:10", "y:7"]
+    config = DuplicatesConfig(max_partners=1)
+    found = find_duplicates([pair_hashes(mixed, config)], config)
+    assert found.rows[0].to_pylist()[:3] == [
+        {"row": 0, "reason": "boilerplate_source", "partner": None},
+        {"row": 1, "reason": "boilerplate_source", "partner": None},
+        {"row": 2, "reason": "duplicate", "partner": "x:10"},
     ]
 
 
@@ -71,13 +91,13 @@ def test_the_first_row_of_every_group_stays_and_no_other() -> None:
     draw = np.random.default_rng(3)
     # Few values, so that the first halves collide where the second do not.
     high, low = (draw.integers(0, 12, 2000).astype(np.uint64) for _ in range(2))
-    seen: set[tuple[int, int]] = set()
+    seen: dict[tuple[int, int], int] = {}
     expected = []
     for row, pair in enumerate(zip(high.tolist(), low.tolist(), strict=True)):
-        if pair in seen:
-            expected.append(row)
-        seen.add(pair)
-    assert repeated(high, low).tolist() == expected
+        if seen.setdefault(pair, row) != row:
+            expected.append((row, seen[pair]))
+    found = repeated(high, low)
+    assert list(zip(found.rows.tolist(), found.firsts.tolist(), strict=True)) == expected
 
 
 def test_positions_do_not_depend_on_the_cut_into_shards(make_pairs) -> None:

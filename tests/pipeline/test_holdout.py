@@ -68,6 +68,7 @@ def test_a_chosen_verse_leaves_training_in_every_version(corpora: list[pa.Table]
     assert {row["corpus"] for row in dropped} == {"b"}
     assert {row["reason"] for row in dropped} == {"held_out"}
     assert len(dropped) == 7
+    assert {row["partner"] for row in dropped} == {f"a:{row['line']}" for row in dropped}  # the same verses
 
 
 def test_no_chosen_row_is_lost_when_it_is_normalised(corpora: list[pa.Table]) -> None:
@@ -123,6 +124,12 @@ def test_no_side_of_a_held_out_text_stands_in_another_part(repeated: list[pa.Tab
         assert not set(held) & {pair[side] for pair in train}
     assert train
     assert {row["reason"] for held in parts for row in held.dropped.to_pylist()} == {"held_out"}
+    rows = pa.concat_tables(repeated).unify_dictionaries()
+    known = dict(zip(lines(rows), sides(rows), strict=True))
+    for held in parts:
+        for row in held.dropped.to_pylist():
+            corpus, _, line = row["partner"].rpartition(":")
+            assert set(known[corpus, int(line)]) & set(known[row["corpus"], row["line"]])
 
 
 def test_the_choice_of_texts_does_not_depend_on_the_cut_into_shards(

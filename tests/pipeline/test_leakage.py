@@ -6,9 +6,13 @@ from rnnsearch.pipeline.errors import LeakageError
 from rnnsearch.pipeline.leakage import evaluation_sentences, gate_dev, gate_shard, gather_sentences
 
 
-def repeats(*rows: int, reason: str = "duplicate") -> pa.Table:
+def repeats(*rows: int, reason: str = "duplicate", partner: str | None = None) -> pa.Table:
     return pa.table(
-        {"row": pa.array(rows, pa.int32()), "reason": pa.array([reason] * len(rows), pa.string())}
+        {
+            "row": pa.array(rows, pa.int32()),
+            "reason": pa.array([reason] * len(rows), pa.string()),
+            "partner": pa.array([partner] * len(rows), pa.string()),
+        }
     )
 
 
@@ -43,6 +47,34 @@ def test_duplicates_go_first_then_leaks_by_their_side(make_pairs, sentences: pa.
     reasons = dict(zip(result.dropped["line"].to_pylist(), result.dropped["reason"].to_pylist(), strict=True))
     assert reasons == {1: "leaked_source", 2: "duplicate", 3: "leaked_target", 5: "leaked_source"}
     assert result.leaks["line"].to_pylist() == [1, 3, 5]
+
+
+def test_a_duplicate_names_its_first_copy_and_a_leak_the_first_dev_or_test_row_of_its_text(
+    make_pairs, sentences: pa.Table
+) -> None:
+    result = gate_shard(make_pairs(TRAINING), repeats(2, partner="c:0"), sentences, LeakageConfig())
+    partners = {row["line"]: row["partner"] for row in result.dropped.to_pylist()}
+    assert partners == {
+        1: "dev:0",
+        2: "c:0",
+        3: "dev:0",
+        5: "test:0",
+    }  # of a text in both: dev is before test
+    assert result.leaks["partner"].to_pylist() == ["dev:0", "dev:0", "test:0"]
+    assert set(result.dropped["threshold"].to_pylist()) == {None}
+
+
+def test_the_first_place_of_a_sentence_does_not_depend_on_shards_or_spellings(make_pairs) -> None:
+    shards = [
+        make_pairs([("l e a k s", "x"), ("leaks", "y")], "b", 8),
+        make_pairs([("Leaks!", "z")], "b", 3),
+        make_pairs([("leaks", "w")], "c", 1),
+    ]
+    partials = [evaluation_sentences(shard) for shard in shards]
+    for order in (partials, partials[::-1]):
+        found = gather_sentences([gather_sentences(order[:2]).sentences, order[2]]).sentences.to_pylist()
+        leak = next(row for row in found if row["text"] == "leaks")
+        assert (leak["corpus"], leak["line"], leak["words"]) == ("b", 3, 5)
 
 
 def test_report_keeps_the_leaks_and_tells_them(make_pairs, sentences: pa.Table) -> None:
@@ -89,7 +121,8 @@ def test_evaluation_sentences_do_not_depend_on_the_order_of_shards(make_pairs) -
     partials = [evaluation_sentences(shard) for shard in shards]
     merged = gather_sentences(partials).sentences
     assert merged == gather_sentences(partials[::-1]).sentences
-    assert merged.to_pylist()[0] == {"side": "source", "text": "ab", "spaced": "a b", "words": 2}
+    first = {"side": "source", "text": "ab", "spaced": "a b", "words": 2, "corpus": "c", "line": 0}
+    assert merged.to_pylist()[0] == first
     assert gather_sentences([]).sentences.num_rows == 0
 
 
@@ -143,6 +176,7 @@ def test_a_dev_pair_that_is_empty_or_stands_in_the_test_set_leaves_dev(
         "empty_source",
         "empty_target",
     ]
+    assert result.dropped["partner"].to_pylist() == ["dev:0", "test:0", None, None]
     reported = gate_dev(make_pairs(DEV), sentences, LeakageConfig(action="report"))
     assert reported.kept["line"].to_pylist() == [0, 1, 4, 5]
     with pytest.raises(LeakageError, match=r"2 dev pairs of this shard are test sentences \(test_source: 1"):

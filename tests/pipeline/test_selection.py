@@ -325,6 +325,26 @@ def test_the_choice_does_not_depend_on_how_shards_are_cut() -> None:
     assert chosen.summary.equals(choose_rows([ranked(ROWS)], config).summary)
 
 
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (SelectConfig(), [None] * 6),
+        (SelectConfig(budget=Budget(pairs=3)), [5, 5, None, None, 5, None]),
+        (SelectConfig(budget=Budget(words=16)), [4, 4, 4, None, 4, None]),
+        (SelectConfig(budget=Budget(words=1)), [None] * 6),  # nothing is within
+        (
+            SelectConfig(per_corpus={"b": Budget(pairs=1), "c": Budget(share=0.5)}),
+            [None, None, None, None, 5, -9],
+        ),
+    ],
+)
+def test_a_row_not_kept_has_the_last_difference_within_its_budget_as_threshold(
+    config: SelectConfig, expected: list[int | None]
+) -> None:
+    found = choose_rows([ranked(ROWS[:2]), ranked(ROWS[2:])], config).rows
+    assert [value for rows in found for value in rows["threshold"].to_pylist()] == expected
+
+
 def test_a_share_is_exact_where_binary_fractions_are_not() -> None:
     rows = [("a", line, line, 1) for line in range(100)]
     assert sum(kept(SelectConfig(budget=Budget(share=0.29)), [ranked(rows)])) == 29
@@ -370,6 +390,9 @@ def test_pairs_not_chosen_are_dropped_with_their_reason(pool: pa.Table, scores: 
     for part, shard in zip(parts, shards, strict=True):
         assert part.dropped.schema.equals(DROPPED, check_metadata=True)
         assert set(part.dropped["reason"].to_pylist()) == {"not_selected"}
+        worst_kept = chosen.summary["worst_kept"].to_pylist()
+        assert set(part.dropped["threshold"].to_pylist()) == {max(worst_kept)}
+        assert set(part.dropped["partner"].to_pylist()) == {None}
         assert (
             sorted(part.kept["line"].to_pylist() + part.dropped["line"].to_pylist())
             == shard["line"].to_pylist()

@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow as pa
 
 from rnnsearch.pipeline.schemas import DROPPED, PAIRS
-from rnnsearch.pipeline.sieve import column, sieve
+from rnnsearch.pipeline.sieve import Cause, column, dropped, places, sieve
 
 
 def test_a_row_counts_under_the_first_reason_that_holds(make_pairs) -> None:
@@ -15,6 +15,24 @@ def test_a_row_counts_under_the_first_reason_that_holds(make_pairs) -> None:
         (8, "two"),
         (10, "one"),
     ]
+
+
+def test_a_dropped_row_has_the_partner_and_threshold_of_the_reason_it_counts_under(make_pairs) -> None:
+    pairs = make_pairs([("a", "b")] * 4, first=7)
+    reasons = {
+        "plain": np.array([1, 0, 0, 0], bool),
+        "copy": Cause(np.array([1, 1, 0, 0], bool), partner=pa.array(["c:1", "c:2", None, None])),
+        "cut": Cause(np.array([0, 1, 1, 0], bool), threshold=pa.array([1, 2, 3, 4])),
+    }
+    table = sieve(pairs, reasons).dropped
+    assert table.equals(dropped(pairs, reasons))
+    assert [(row["reason"], row["partner"], row["threshold"]) for row in table.to_pylist()] == [
+        ("plain", None, None),
+        ("copy", "c:2", None),
+        ("cut", None, 3),
+    ]
+    named = places(column(pairs, "corpus"), pa.array([1, None, 3, 4]))
+    assert named.to_pylist() == ["c:1", None, "c:3", "c:4"]
 
 
 def test_no_reasons_and_no_rows_drop_nothing(make_pairs) -> None:

@@ -181,3 +181,20 @@ def test_a_local_copy_of_a_bucket_is_verified(bucket: str) -> None:
 def test_a_file_that_cannot_be_read_is_named(store: Store, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="nothere"):
         store.put_file(tmp_path / "nothere")
+
+
+def test_a_process_that_verifies_blobs_again_writes_nothing_into_the_memory(
+    store: Store, digest: Digest
+) -> None:
+    log = store.backend.cache / "seen"
+    before = log.read_bytes()
+    fresh = Store.open(store.location)
+    assert fresh.get_bytes(digest) == b"some bytes of a blob"
+    assert log.read_bytes() == before
+
+
+def test_the_sizes_of_all_blobs_are_those_of_each(store: Store) -> None:
+    store.put_bytes(b"another")
+    sizes = store.blobs.sizes()
+    assert list(sizes) == list(store.blobs.digests())
+    assert sizes == {digest: store.blobs.size(digest) for digest in sizes}

@@ -13,6 +13,7 @@ import pytest
 
 from rnnsearch.storage import gc
 from rnnsearch.storage.artifacts import FileEntry
+from rnnsearch.storage.backends import FileState
 from rnnsearch.storage.digests import Digest, hash_bytes
 from rnnsearch.storage.errors import MissingError
 from rnnsearch.storage.gc import StageBytes, collect, plan_gc
@@ -108,6 +109,25 @@ def test_what_only_old_runs_reach_goes_and_shared_blobs_stay(house: House) -> No
         store.get_bytes(hash_bytes(b"a0"))
     assert store.blobs.thrown_away() == []
     assert collect(store, keep_last=1).blobs == ()
+
+
+def test_the_plan_looks_at_no_blob_that_goes_one_by_one(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.run("a")
+    house.run("b")
+    looked: list[str] = []
+    stat = house.store.backend.stat
+
+    def noted(name: str) -> FileState | None:
+        looked.append(name)
+        return stat(name)
+
+    monkeypatch.setattr(house.store.backend, "stat", noted)
+    plan = plan_gc(house.store, keep_last=1)
+    manifests = {digest for attempt in plan.attempts for digest in attempt.outputs.values()}
+    assert set(plan.blobs) - manifests
+    assert not {name.rpartition("/")[2] for name in looked} & (set(plan.blobs) - manifests)
 
 
 def _content(store: Store) -> dict[Path, bytes]:
