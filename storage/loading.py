@@ -42,7 +42,8 @@ class _Finder:
         if not name.startswith(f"{_PACKAGE}."):
             return None
         spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and type(spec.loader) is SourceFileLoader:
+        # Other packages put subclasses in its place, such as beartype's, which Prefect brings along.
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
             spec.loader = _Loader(spec.loader.name, spec.loader.path)
         return spec
 

@@ -80,3 +80,13 @@ def test_a_source_that_is_read_again_later_does_not_count_as_loaded(package: Pat
         "print(LOADED['rnnsearch.part'] == before)"
     )
     assert _print(package, code) == ["True"]
+
+
+def test_a_path_hook_of_another_package_changes_nothing(package: Path) -> None:
+    hook = (
+        "import importlib.machinery as m, sys\n"
+        "class Theirs(m.SourceFileLoader): pass\n"
+        "sys.path_hooks.insert(0, m.FileFinder.path_hook((Theirs, ['.py'])))\n"
+        "sys.path_importer_cache.clear()\n"
+    )
+    assert _print(package, hook + PRINT)[1] == sha256((package / "part.py").read_bytes()).hexdigest()
