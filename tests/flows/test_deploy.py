@@ -120,14 +120,19 @@ def test_a_worker_runs_a_deployment_and_its_stages_show_as_cached(
 
 
 @pytest.mark.parametrize(
-    ("cron", "timezone"),
-    [("61 2 * * *", "UTC"), ("0 2 * *", "UTC"), ("", "UTC"), ("0 2 * * *", "Mars/Olympus")],
+    ("cron", "timezone", "said"),
+    [
+        ("61 2 * * *", "UTC", r"the schedule '.*' \(UTC\) is not one"),
+        ("0 2 * *", "UTC", r"the schedule '.*' \(UTC\) is not one"),
+        ("", "UTC", r"the schedule '.*' \(UTC\) is not one"),
+        ("0 2 * * *", "Mars/Olympus", "'Mars/Olympus' is not a time zone, such as Europe/Paris"),
+    ],
 )
 def test_a_schedule_or_a_time_zone_that_does_not_exist_is_refused(
-    monkeypatch: pytest.MonkeyPatch, cron: str, timezone: str
+    monkeypatch: pytest.MonkeyPatch, cron: str, timezone: str, said: str
 ) -> None:
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
-    with pytest.raises(UsageError, match=rf"the schedule '.*' \({timezone}\) is not one"):
+    with pytest.raises(UsageError, match=said):
         deploy_profile("smoke", [], "store", cron=cron or " ", timezone=timezone, name=None, pool="nights")
 
 

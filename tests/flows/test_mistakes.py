@@ -170,7 +170,7 @@ COMMANDS = {
             "profile": NO_PROFILES,
             "override": NO_SETTINGS,
             "store": ANY,  # it is another machine's
-            "cron": ("x", "", "61 * * * *", "* * * * * * *", LONG),
+            "cron": ("x", "", "61 * * * *", "* * * * * * * *", LONG),
             "timezone": ("x", "", "../../etc/passwd", "America", LONG),
             "name": ANY,
             "pool": ANY,

@@ -304,8 +304,8 @@ WRITE_TABLES = {stage.kind for stage in build(load_settings("smoke"))} - {
         ("pipeline/sieve.py", '"""Drop each row', '"""Leave out each row', set()),
         (
             "pipeline/sieve.py",
-            "    first = first_reason(",
-            "    # the reasons\n    first = first_reason(",
+            "    first = _first_reason(",
+            "    # the reasons\n    first = _first_reason(",
             set(),
         ),
         ("pipeline/encode.py", "import numpy as np\n", "import numpy as np\n\n\n", set()),
@@ -356,7 +356,7 @@ def test_the_copy_of_the_package_elsewhere_has_the_same_codes(package: Path) -> 
 def test_an_import_that_hides_code_is_refused_wherever_a_stage_reaches_it(package: Path) -> None:
     file = package / "pipeline" / "sieve.py"
     text = file.read_text()
-    line = "    first = first_reason("
+    line = "    first = _first_reason("
     file.write_text(text.replace(line, f"    __import__('os')\n{line}", 1))
     with pytest.raises(CodeError, match=r"rnnsearch\.pipeline\.sieve:sieve uses __import__"):
         _codes()

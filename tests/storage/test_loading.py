@@ -84,7 +84,7 @@ def test_a_source_that_is_read_again_later_does_not_count_as_loaded(package: Pat
 
 def test_a_path_hook_of_another_package_changes_nothing(package: Path) -> None:
     hook = (
-        "import importlib.machinery as m, sys\n"
+        "import hashlib, importlib.machinery as m, pathlib, sys, types, typing\n"
         "class Theirs(m.SourceFileLoader): pass\n"
         "sys.path_hooks.insert(0, m.FileFinder.path_hook((Theirs, ['.py'])))\n"
         "sys.path_importer_cache.clear()\n"
