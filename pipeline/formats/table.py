@@ -42,22 +42,28 @@ def _tsv(lines: Iterator[bytes | None], place: Place) -> Iterator[Sequence[str] 
         yield None if line is None else _text(line, number, place).removesuffix("\r").split("\t")
 
 
+class _LongLineError(Exception):
+    """A line above the bound; the row that it is part of is dropped."""
+
+
 def _csv(lines: Iterator[bytes | None], place: Place) -> Iterator[Sequence[str] | None]:
-    number = 0
+    numbered, number = enumerate(lines, 1), 0
 
     def texts() -> Iterator[str]:
         nonlocal number
-        for number, line in enumerate(lines, 1):
+        for number, line in numbered:
             if line is None:
-                raise FormatError(
-                    f"{place}: line {number:,} is too long for a row of CSV; look at its quotes"
-                )
+                raise _LongLineError
             yield _text(line, number, place) + "\n"
 
-    try:
-        yield from csv.reader(texts(), strict=True)
-    except csv.Error as error:
-        raise FormatError(f"{place}: line {number:,} is not CSV: {error}") from error
+    while True:
+        try:
+            yield from csv.reader(texts(), strict=True)
+            return
+        except _LongLineError:
+            yield None  # a new reader goes on after it
+        except csv.Error as error:
+            raise FormatError(f"{place}: line {number:,} is not CSV: {error}") from error
 
 
 def _text(line: bytes, number: int, place: Place) -> str:

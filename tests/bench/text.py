@@ -56,11 +56,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=4096, help="rows of a shard")
     given = parser.parse_args()
 
-    folder = given.source.parent
-    files = PlainFormat(source=given.source.name, target=str(given.target.relative_to(folder)))
-    raw = list(read_pairs(folder, "text", files, given.rows))
+    def read() -> list[pa.Table]:
+        sides = [given.source, given.target]
+        return [each.pairs for each in read_pairs(sides, "text", PlainFormat(), given.rows)]
+
+    raw = read()
     rows = sum(shard.num_rows for shard in raw)
-    measured("read", rows, lambda: list(read_pairs(folder, "text", files, given.rows)))
+    measured("read", rows, read)
 
     kept = [
         part.kept

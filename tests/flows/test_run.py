@@ -245,7 +245,9 @@ def test_translate_takes_the_better_system_of_the_last_run(rnnsearch: "Command",
         scores[system] = json.loads(store.get_bytes(file.digest))["subsets"]["all"]["bleu"]["score"]
     done = rnnsearch("translate", "--store", smoke.store, given="")
     assert (done.returncode, done.stdout) == (0, "")
-    best = max(SYSTEMS, key=lambda system: scores[system])
+    best = max(
+        SYSTEMS, key=lambda system: (scores[system], system == "rnnsearch")
+    )  # a tie: the one that attends
     assert done.stderr.startswith(f"system {best} of run ")
     assert f"{scores[best]:.2f} BLEU" in done.stderr
 

@@ -227,3 +227,12 @@ def test_a_zip_of_opus_is_read_by_its_members(tmp_path: Path) -> None:
             archive.writestr(name, text)
     config = PlainFormat(source="B.en-fr.en", target="B.en-fr.fr")
     assert read(tmp_path / "z", config)[0] == [(0, "one", "un"), (1, "two", "deux")]
+
+
+def test_a_line_of_csv_above_the_bound_is_a_counted_drop_and_the_rows_after_it_are_read(
+    tmp_path: Path,
+) -> None:
+    text = "one,un\n" + "x" * 2_000 + ',"y"\nthree,trois\n"open ' + "z" * 2_000 + "\nfive,cinq\n"
+    kept, dropped = read(put(tmp_path / "f", text.encode()), TableFormat(format="csv"), longest=20)
+    assert [row[1:3] for row in kept] == [("one", "un"), ("three", "trois"), ("five", "cinq")]
+    assert [reason for _, reason in dropped] == ["too_long", "too_long"]

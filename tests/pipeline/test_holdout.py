@@ -207,3 +207,23 @@ def test_corpora_of_their_own_go_to_dev_and_test_whole(corpora: list[pa.Table]) 
 def test_a_holdout_that_contradicts_itself_is_refused(settings: dict, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         HoldoutConfig(**settings)
+
+
+@pytest.mark.parametrize("edge", ["{}\r", "{} ", "\ufeff{}", " {}\r"])
+def test_keys_are_compared_without_byte_order_mark_carriage_return_and_outer_spaces(
+    make_pairs, edge: str
+) -> None:
+    plain = make_pairs([(f"s{v}", f"t{v}", f"1:{v}") for v in range(20)], "a", 0)
+    other = make_pairs([(f"S{v} more", f"T{v} more", edge.format(f"1:{v}")) for v in range(20)], "b", 0)
+    config = HoldoutConfig(seed=7, corpus="a", dev=5, test=5)
+    keys = chosen([plain, other], config)
+    held = hold_out(other, config, keys)
+    assert (held.train.num_rows, held.dropped.num_rows) == (10, 10)
+
+
+def test_empty_keys_are_none_and_as_many_rows_are_held_out_as_were_asked_for(make_pairs) -> None:
+    rows = [(f"source {v} words", f"target {v} words", "" if v < 60 else f"1:{v}") for v in range(100)]
+    pairs = make_pairs(rows, "a", 0)
+    config = HoldoutConfig(seed=7, corpus="a", dev=5, test=5)
+    held = hold_out(pairs, config, chosen([pairs], config))
+    assert (held.dev.num_rows, held.test.num_rows, held.train.num_rows) == (5, 5, 90)

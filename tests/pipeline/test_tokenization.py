@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from sacremoses import MosesTokenizer
 
+from rnnsearch.pipeline import tokenization
 from rnnsearch.pipeline.clean import normalized
 from rnnsearch.pipeline.config import CleanConfig, TokenizeConfig
 from rnnsearch.pipeline.schemas import PAIRS, words
@@ -197,3 +198,12 @@ def test_tokenised_text_is_only_parted_again(make_pairs) -> None:
     assert result["source"].to_pylist() == ["Don &apos;t ."]
     assert result["target"].to_pylist() == [f"10{NBSP}000 « non"]
     assert separated(f" {NBSP} a ") == "a"
+
+
+def test_what_is_remembered_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenization, "_REMEMBERED", 100_000)
+    moses = tokenization.Tokenizer("en")
+    for word in range(200):
+        moses(f"{word}{'x' * 1_000}!", escape=False)
+        assert moses._held <= 100_000
+        assert sum(map(len, moses._parts)) <= moses._held
