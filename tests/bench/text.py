@@ -21,7 +21,10 @@ from rnnsearch.flows.settings import PROFILES
 from rnnsearch.pipeline import batches, clean, duplicates, encode, leakage, order, shortlist, tokenization
 from rnnsearch.pipeline.config import (
     CleanConfig,
+    DuplicatesConfig,
     EncodeConfig,
+    FilterConfig,
+    LanguagesConfig,
     LeakageConfig,
     PlainFormat,
     ShortlistConfig,
@@ -64,12 +67,19 @@ def main() -> None:
     rows = sum(shard.num_rows for shard in raw)
     measured("read", rows, read)
 
-    kept = [
-        part.kept
-        for part in measured("clean", rows, lambda: [clean.clean_shard(s, CleanConfig()) for s in raw])
-    ]
-    hashes = measured("hash pairs", rows, lambda: [duplicates.pair_hashes(shard) for shard in kept])
-    repeats = measured("find duplicates", rows, lambda: duplicates.find_duplicates(hashes)).rows
+    cleaned = partial(
+        clean.clean_shard,
+        config=CleanConfig(),
+        filters=FilterConfig(),
+        languages=LanguagesConfig(source="en", target="fr"),
+    )
+    kept = [part.kept for part in measured("clean", rows, lambda: [cleaned(s) for s in raw])]
+    hashes = measured(
+        "hash pairs", rows, lambda: [duplicates.pair_hashes(shard, DuplicatesConfig()) for shard in kept]
+    )
+    repeats = measured(
+        "find duplicates", rows, lambda: duplicates.find_duplicates(hashes, DuplicatesConfig())
+    ).rows
     held_out = leakage.gather_sentences([leakage.evaluation_sentences(kept[-1])]).sentences
     gate = partial(leakage.gate_shard, sentences=held_out, config=LeakageConfig(action="report"))
     gated = measured("gate", rows, lambda: [gate(s, r).kept for s, r in zip(kept, repeats, strict=True)])
