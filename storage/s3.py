@@ -32,7 +32,10 @@ class S3Backend:
         """Take an existing bucket; MissingError if there is none."""
         self._bucket, _, prefix = place.strip("/").partition("/")
         self._prefix = f"{prefix}/" if prefix else ""
-        self._files = s3fs.S3FileSystem(use_listings_cache=False, default_fill_cache=False)
+        # No instance of before: it has the credentials that there were, or none.
+        self._files = s3fs.S3FileSystem(
+            use_listings_cache=False, default_fill_cache=False, skip_instance_cache=True
+        )
         self._call("head_bucket", f"look at bucket {self._bucket}")
 
     @property
