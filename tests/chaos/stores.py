@@ -52,7 +52,7 @@ def last_update(case: Case) -> int:
     updates = [0]
     for path in case.store.glob("work/*/epoch-*/messages.jsonl"):
         lines = path.read_text().split("\n")[:-1]  # what is after the last end of line may be torn
-        updates += [json.loads(line)["update"] for line in lines]
+        updates += [json.loads(line).get("update", 0) for line in lines]
     return max(updates)
 
 
