@@ -150,7 +150,7 @@ def _said(job: TrainingJob, update: int) -> Callable[[], bool]:
 
     def said() -> bool:
         lines = job.messages.read_text().splitlines() if job.messages.exists() else []
-        updates = [json.loads(line)["update"] for line in lines if line.endswith("}")]
+        updates = [json.loads(line).get("update", 0) for line in lines if line.endswith("}")]
         return bool(updates) and updates[-1] >= update
 
     return said
