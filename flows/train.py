@@ -51,6 +51,7 @@ _RAY_SETTINGS = {
 _UNUSED_CALLBACKS = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 _terminated = threading.Event()  # in a worker's process: SIGTERM has come
 _running: dict[str, TrainingJob] = {}  # in the driver's
+_DEATH_SECONDS = 5.0  # for a process that was killed
 _LOOK_SECONDS = 0.05  # between looks whether they have ended
 
 
@@ -170,6 +171,9 @@ def _end_controller(job: TrainingJob) -> None:
     if controller is not None and life_of(controller) == "alive":
         with suppress(ProcessLookupError, PermissionError):  # gone just now; of another user
             os.kill(controller.pid, signal.SIGKILL)
+        until = time.monotonic() + _DEATH_SECONDS  # a busy machine takes its time
+        while life_of(controller) == "alive" and time.monotonic() < until:
+            time.sleep(0.01)
 
 
 class Beneath(LocalFileSystem):
