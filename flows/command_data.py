@@ -119,7 +119,7 @@ def _outputs(view: RunView, stage: str, output: str) -> list[FileEntry]:
 
 
 def _kept(view: RunView, stage: str, rows: int) -> list[Row]:
-    """Evenly spaced pairs of what a stage kept."""
+    """Return evenly spaced examples of the pairs that a stage kept."""
     output = _text_output(view, stage)
     files = _outputs(view, stage, output) if output else []
     total = sum(file.rows or 0 for file in files)

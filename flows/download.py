@@ -1,4 +1,4 @@
-"""The download stage: one source as an artifact of one file, checked after it was stored."""
+"""The download stage: stores a source as an artifact of one file and checks the stored bytes."""
 
 import contextlib
 import shutil

@@ -73,7 +73,7 @@ class Made:
 
 
 class ProcessTask(NamedTuple):
-    """A process as one task on the cluster."""
+    """A process stage, sent to the cluster as one task."""
 
     function: str  # `module:function`
     job: Job

@@ -1,4 +1,4 @@
-"""What a user should know of a profile before its run, though nothing in it is wrong. Light: `plan` says it."""
+"""Warnings about a valid profile that `plan` and `run` print before work starts. Imports stay light."""
 
 from rnnsearch.flows.settings import Settings
 from rnnsearch.pipeline.config import TokenizeConfig

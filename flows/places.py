@@ -48,7 +48,7 @@ def check_file(path: Path) -> None:
 
 @contextmanager
 def new_folder(folder: Path, cache: Path) -> Iterator[Path]:
-    """Give a folder to fill; it becomes `folder` at the end of the block, unless the block raises.
+    """Yield a temporary folder to fill; rename it to `folder` when the block ends without an error.
 
     It is filled in the store's `cache`, where the next command removes it should this process be killed. Raises
     UsageError where `folder` cannot be made, StoreError where the disk fails.

@@ -25,7 +25,7 @@ class CodeMismatchError(RuntimeError):
 
 
 class Proof(NamedTuple):
-    """What the key of a stage counts, as the driver found it."""
+    """Hashes of the code and data files in a stage's key, as read by the driver."""
 
     roots: tuple[str, ...]
     code: Digest

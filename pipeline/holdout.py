@@ -100,7 +100,7 @@ def choose_keys(partials: Sequence[pa.Table], config: HoldoutConfig) -> Chosen:
     if config.corpus is None or not wanted:
         return Chosen(_CHOSEN.empty_table())
     joined = pa.concat_tables([_CANDIDATES.empty_table(), *partials])
-    # From the last row of a shard that had more on, what it left out could decide between two rows.
+    # A truncated shard says nothing beyond its last row: rows with larger hashes cannot be ranked.
     bound = pc.min(joined.filter(pc.invert(joined["complete"]))["hash"])
     if bound.is_valid:
         joined = joined.filter(pc.less(joined["hash"], bound))
@@ -145,7 +145,7 @@ def key_hash(key: str, seed: int) -> int:
 
 
 def _owned(candidates: pa.Table) -> pa.Table:
-    """The rows that own their target, by (hash, key, line): a target belongs to the key with the smallest hash.
+    """Keep the rows whose key has the smallest hash among all keys with the same target; ties by key, then line.
 
     So a row that a part of the corpus loses here is lost in the whole corpus too.
     """

@@ -42,7 +42,7 @@ RANKING = pa.schema(
 ROWS = pa.schema(
     [  # one a row of the shard of pairs
         pa.field("kept", pa.bool_(), nullable=False),
-        # of a row that is not kept: the last difference within its budget, micro-bits; null where nothing is within
+        # for dropped rows: the largest difference kept within the budget, in micro-bits; null if no row was kept
         pa.field("threshold", pa.int64()),
     ],
     metadata={"schema": "rows", "version": "2"},

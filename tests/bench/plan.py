@@ -57,7 +57,7 @@ def seconds(location: Path, *options: str) -> float:
 
 
 def own_seconds(location: Path, *overrides: str) -> float:
-    """The best processor time of the plan alone, on a store opened anew."""
+    """Lowest CPU seconds of the plan itself, on a freshly opened store."""
     stages = build(load_settings("smoke", overrides))
     times = []
     for _ in range(5):

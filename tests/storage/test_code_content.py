@@ -14,7 +14,7 @@ Digester = Callable[..., CodeDigest]
 
 @pytest.fixture
 def digest_of(tmp_path: Path) -> Digester:
-    """The digest of `demo.main:run` in a package of these files, each in a folder of its own."""
+    """Write these files as a package into a new folder and return the code digest of `demo.main:run`."""
     made = 0
 
     def digest(files: Files, root: str = "demo.main:run") -> CodeDigest:

@@ -1,4 +1,4 @@
-"""The index of the ledger gives what the records give, whatever becomes of it."""
+"""The ledger index returns the same records as the ledger, even if it is lost, damaged or out of date."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ def _history(location: str) -> list[Attempt]:
 
 
 def _reads(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of records that this store reads from now on."""
+    """The names of the records that the store reads, appended as they are read."""
     read: list[str] = []
     real = store.backend.read_many
 
