@@ -1,14 +1,14 @@
 """Run one download stage outside a run: for `rnnsearch fetch` and `rnnsearch lock`. Starts neither Prefect nor Ray."""
 
-import platform
-import socket
 import time
 from collections.abc import Callable
 
+from rnnsearch.flows.attempts import record_attempt
 from rnnsearch.flows.download import download
-from rnnsearch.flows.job import Job, Place, clear_work
-from rnnsearch.flows.proof import proof_of
-from rnnsearch.flows.recipe import code_of, look_up, recipe_of
+from rnnsearch.flows.execution import Made
+from rnnsearch.flows.job import Job, Place
+from rnnsearch.flows.proof import check, proof_of
+from rnnsearch.flows.recipe import look_up, recipe_of
 from rnnsearch.flows.shapes import Stage
 from rnnsearch.storage.ledger import Attempt
 from rnnsearch.storage.store import Store
@@ -39,23 +39,13 @@ def bring(stage: Stage, store: Store, progress: Callable[[str], None], *, again:
             code=recipe.code,
             unkeyed={**stage.unkeyed, "again": again},
         )
+        check(job.proof)
         finished = download(job, lambda step: progress(step.text))
-        outputs = {name: store.write_artifact(files).digest for name, files in finished.files.items()}
-        store.put_code(code_of(stage.roots))
-        lease.check()
-        attempt = store.ledger.record(
-            recipe,
-            outputs,
-            observations={
-                **finished.observations,
-                "seconds": round(time.monotonic() - began, 3),
-                "made_by": {},
-            },
-            environment={
-                "host": socket.gethostname(),
-                "system": platform.platform(),
-                "python": platform.python_version(),
-            },
+        check(job.proof)
+        made = Made(
+            outputs={name: store.write_artifact(files).digest for name, files in finished.files.items()},
+            files=finished.files,
+            observations=finished.observations,
         )
-        clear_work(store, recipe.key)
-        return attempt
+        seconds = time.monotonic() - began
+        return record_attempt(store, stage, recipe, lease, made, seconds=seconds, placement={})

@@ -1,7 +1,5 @@
 """One way to make a stage a Prefect task: look it up, or lease it, compute what is missing, record it last."""
 
-import platform
-import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -13,6 +11,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
+from rnnsearch.flows.attempts import record_attempt
 from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.console import RunConsole
 from rnnsearch.flows.download import doubt_downloads
@@ -26,13 +25,12 @@ from rnnsearch.flows.execution import (
 )
 from rnnsearch.flows.job import Job, Place, clear_work
 from rnnsearch.flows.proof import proof_of
-from rnnsearch.flows.recipe import Outputs, code_changed, code_of, look_up, recipe_of, shard_code
+from rnnsearch.flows.recipe import Outputs, code_changed, look_up, recipe_of, shard_code
 from rnnsearch.flows.settings import PlacementConfig
 from rnnsearch.flows.shapes import Fold, Map, Process, Stage
 from rnnsearch.flows.steps import Step
-from rnnsearch.flows.witness import package_as_run, summary
+from rnnsearch.flows.witness import summary
 from rnnsearch.pipeline.errors import TextError
-from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.errors import explained
 from rnnsearch.storage.leases import Lease, LeaseRecord
@@ -117,22 +115,9 @@ def _compute(stage: Stage, session: Session, recipe: Recipe, reasons: Sequence[s
     ):  # a training imports all it needs when it starts
         _require_same_code(stage, session, made)
     seconds = time.monotonic() - began
-    session.store.put_code(code_of(stage.roots))
-    lease.check()
-    attempt = session.store.ledger.record(
-        recipe,
-        made.outputs,
-        rows=_rows(made.files),
-        placement=_placement(session, made),
-        observations={**made.observations, "seconds": round(seconds, 3), "made_by": _makers(stage)},
-        environment={
-            "host": socket.gethostname(),
-            "system": platform.platform(),
-            "python": platform.python_version(),
-            **package_as_run(),
-        },
+    attempt = record_attempt(
+        session.store, stage, recipe, lease, made, seconds=seconds, placement=_placement(session, made)
     )
-    clear_work(session.store, recipe.key)
     shards = f"{len(made.recipes)} of {made.shards} shards, " if made.shards else ""
     session.console.end(stage.name, "Computed", f"{shards}{seconds:.1f} s")
     _note_use(session, stage, recipe.key, attempt.number, False, reasons, seconds, made)
@@ -193,11 +178,6 @@ def _require_same_code(stage: Stage, session: Session, made: Made) -> None:
     )
 
 
-def _makers(stage: Stage) -> Mapping[str, str]:
-    """Which stage's output each input was here: two stages may make the same bytes, and keys know only bytes."""
-    return {name: f"{ref.stage}:{ref.output}" for name, ref in stage.inputs()}
-
-
 def _waits_for(held: LeaseRecord) -> str:
     holder = held.holder
     return "waits for another run" if holder is None else f"waits for process {holder.pid} on {holder.host}"
@@ -214,14 +194,6 @@ def _placement(session: Session, made: Made) -> Mapping[str, Any]:
             **summary(made.as_run),
             **{name: made.observations[name] for name in seen if name in made.observations},
         },
-    }
-
-
-def _rows(files: Mapping[str, Sequence[FileEntry]]) -> Mapping[str, int]:
-    return {
-        name: sum(file.rows for file in entries if file.rows is not None)
-        for name, entries in files.items()
-        if any(file.rows is not None for file in entries)
     }
 
 
