@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rnnsearch.flows import bring as bringing
 from rnnsearch.flows.bring import bring
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.download import doubt_downloads
+from rnnsearch.flows.proof import CodeMismatchError, proof_of
 from rnnsearch.flows.recipe import look_up, recipe_of
 from rnnsearch.flows.settings import PROFILES, load_settings
 from rnnsearch.flows.shapes import Stage
@@ -261,3 +263,19 @@ def test_fetching_again_asks_the_server_even_where_the_bytes_are_there(serve, st
     bring(stage, store, silent, again=True)
     assert len(site.seen) == 2
     assert bringing.look_up(store, recipe_of(stage, {}), stage.roots).attempt is not None
+
+
+def test_a_fetch_outside_a_run_records_nothing_where_other_code_was_loaded(
+    serve, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = at(serve(body=TEXT).url("a.en"))
+    proof = proof_of(stage.roots)
+    (module, *_) = [name for name in proof.modules if name in sys.modules]
+    monkeypatch.setattr(
+        bringing,
+        "proof_of",
+        lambda roots: proof._replace(code=hash_bytes(b"other"), modules={module: "other"}),
+    )
+    with pytest.raises(CodeMismatchError, match="nothing was recorded"):
+        bring(stage, store, silent)
+    assert store.ledger.history(stage.name) == []
