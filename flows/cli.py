@@ -8,7 +8,6 @@ import contextlib
 import functools
 import inspect
 import io
-import json
 import os
 import sys
 import traceback
@@ -588,8 +587,3 @@ def _check(profile: str, overrides: list[str]) -> None:
     from rnnsearch.flows.settings import load_settings  # noqa: PLC0415
 
     load_settings(profile, overrides)
-
-
-def emit(value: Any) -> None:
-    """Print JSON for programs."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")

@@ -10,13 +10,12 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from rnnsearch.flows.cli import emit
-from rnnsearch.flows.command_plan import output_console
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.report.corpora import corpus_flows
 from rnnsearch.flows.report.tables import flow_table, reason_rows
 from rnnsearch.flows.report.view import RunView
 from rnnsearch.flows.report.warnings import gather_findings
+from rnnsearch.flows.terminal import emit, output_console
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.store import Store
 

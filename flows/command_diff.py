@@ -7,10 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rnnsearch.flows.cli import emit
-from rnnsearch.flows.command_plan import output_console
 from rnnsearch.flows.diff import RunDifference, StageDifference, compare_runs
 from rnnsearch.flows.report.view import RunView
+from rnnsearch.flows.terminal import emit, output_console
 from rnnsearch.storage.store import Store
 
 _LINES = 200  # of changed code that are printed

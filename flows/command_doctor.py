@@ -15,15 +15,14 @@ import torch
 from rich.table import Table
 from rich.text import Text
 
-from rnnsearch.flows.cli import emit
 from rnnsearch.flows.cluster import Cluster, ClusterError
-from rnnsearch.flows.command_plan import counted, output_console
 from rnnsearch.flows.cpus import usable_cpus
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.places import check_new_folder
 from rnnsearch.flows.proxies import LOOPBACK, proxied, proxies
 from rnnsearch.flows.sources.secrets import redacted
 from rnnsearch.flows.temporary import temporary_fault
+from rnnsearch.flows.terminal import counted, emit, output_console
 from rnnsearch.model.kernels.bfloat16 import WITHOUT_PRODUCTS, KernelsError, products_on
 from rnnsearch.model.kernels.build import BuildError
 from rnnsearch.model.kernels.compiled import CompiledKernels

@@ -4,11 +4,11 @@ import json
 import sys
 from pathlib import Path
 
-from rnnsearch.flows.cli import emit
 from rnnsearch.flows.command_inspect import last_finished
 from rnnsearch.flows.export import Card, CardScore, export_model
 from rnnsearch.flows.places import check_new_folder
 from rnnsearch.flows.systems import TrainedSystem, choose_system
+from rnnsearch.flows.terminal import emit
 from rnnsearch.storage.store import Store
 
 _SEEN = ("updates", "epochs", "hours", "device", "workers", "threads")

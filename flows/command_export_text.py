@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rnnsearch.flows.cli import emit
 from rnnsearch.flows.command_inspect import last_finished
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.places import check_new_folder, new_folder
+from rnnsearch.flows.terminal import emit
 from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.runs import Run
 from rnnsearch.storage.store import Store

@@ -4,10 +4,10 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 
 from rnnsearch.flows.bring import bring
-from rnnsearch.flows.cli import emit
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.settings import Settings, load_settings
+from rnnsearch.flows.terminal import emit
 from rnnsearch.storage.store import Store
 
 

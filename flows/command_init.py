@@ -6,9 +6,9 @@ import string
 import sys
 from pathlib import Path
 
-from rnnsearch.flows.cli import emit
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.settings import PROFILES, SettingsError, load_settings
+from rnnsearch.flows.terminal import emit
 from rnnsearch.pipeline.config import PlainFormat
 from rnnsearch.pipeline.errors import FormatError
 from rnnsearch.pipeline.formats.members import Place, opened

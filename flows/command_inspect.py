@@ -11,11 +11,10 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from rnnsearch.flows.cli import emit
-from rnnsearch.flows.command_plan import duration, output_console
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.places import check_folder
 from rnnsearch.flows.summary import Summary, summarize
+from rnnsearch.flows.terminal import duration, emit, output_console
 from rnnsearch.storage.ledger import Attempt
 from rnnsearch.storage.lineage import (
     Branch,

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from rnnsearch.flows.bring import bring
-from rnnsearch.flows.cli import emit
 from rnnsearch.flows.command_fetch import chosen, teller
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.errors import UsageError
@@ -13,6 +12,7 @@ from rnnsearch.flows.settings import PROFILES, SettingsError, find_profile, load
 from rnnsearch.flows.shapes import Stage
 from rnnsearch.flows.sources.config import SourceConfig
 from rnnsearch.flows.sources.lockfile import Pin, lock_path, read_lock, write_lock
+from rnnsearch.flows.terminal import emit
 from rnnsearch.storage.errors import explained
 from rnnsearch.storage.store import Store
 

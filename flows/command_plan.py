@@ -1,21 +1,19 @@
 """`rnnsearch plan`: the DAG with hits, misses and reasons. No server, no network, no torch."""
 
-import sys
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rnnsearch.flows.cli import emit
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.inputs import check_inputs
 from rnnsearch.flows.notes import profile_notes
 from rnnsearch.flows.plan import Planned, Status, cost, plan
 from rnnsearch.flows.settings import Settings, SettingsError, load_settings
+from rnnsearch.flows.terminal import duration, emit, output_console
 from rnnsearch.storage.store import Store
 
-_WIDE = 200  # characters
 _MARKS: Mapping[Status, tuple[str, str]] = {
     "hit": ("cached", "green"),
     "hit_if_same": ("cached?", "cyan"),
@@ -90,20 +88,3 @@ def _print_stages(console: Console, planned: Sequence[Planned]) -> None:
             Text("\n".join(each.reasons), overflow="fold"),
         )
     console.print(table)
-
-
-def output_console() -> Console:
-    """Results on standard output; where that is no terminal, lines are as long as they must be."""
-    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _WIDE)
-
-
-def duration(seconds: float) -> str:
-    """Seconds as a person reads them."""
-    if seconds < 90:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def counted(number: int, thing: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"

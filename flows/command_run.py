@@ -13,9 +13,7 @@ from typing import Any
 import httpx
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from rnnsearch.flows.cli import emit
 from rnnsearch.flows.command_inspect import report_folder
-from rnnsearch.flows.command_plan import counted
 from rnnsearch.flows.console import RunConsole, quiet
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.errors import UsageError
@@ -27,6 +25,7 @@ from rnnsearch.flows.prefect_server import require_prefect
 from rnnsearch.flows.report.write import write_report
 from rnnsearch.flows.reproduce import Reproduction, ReproductionError, reproduce
 from rnnsearch.flows.settings import load_settings
+from rnnsearch.flows.terminal import counted, emit
 from rnnsearch.storage.store import Store
 
 

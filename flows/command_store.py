@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
-from rnnsearch.flows.cli import emit
 from rnnsearch.flows.command_inspect import last_finished
-from rnnsearch.flows.command_plan import counted, output_console
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.job import events_folder
@@ -16,6 +14,7 @@ from rnnsearch.flows.plan import plan
 from rnnsearch.flows.recipe import NOT_COMPUTED, Outputs, recipe_of
 from rnnsearch.flows.settings import load_settings
 from rnnsearch.flows.shapes import Stage
+from rnnsearch.flows.terminal import counted, emit, output_console
 from rnnsearch.storage.digests import Digest
 from rnnsearch.storage.gc import GcPlan, collect, plan_gc
 from rnnsearch.storage.ledger import Attempt

@@ -14,10 +14,10 @@ from prefect.exceptions import ObjectNotFound
 from prefect.schedules import Cron, Schedule
 from prefect.types.entrypoint import EntrypointType
 
-from rnnsearch.flows.cli import emit
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.reproduce import reproduce
 from rnnsearch.flows.settings import find_profile, load_settings
+from rnnsearch.flows.terminal import emit
 
 
 def deploy_profile(

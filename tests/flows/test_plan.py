@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rnnsearch.flows.command_plan import duration, show_plan
+from rnnsearch.flows.command_plan import show_plan
 from rnnsearch.flows.dag import build
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.plan import Cost, Planned, cost, plan, up_to
 from rnnsearch.flows.recipe import Outputs, code_of, recipe_of
 from rnnsearch.flows.settings import SettingsError, load_settings
 from rnnsearch.flows.shapes import Stage
+from rnnsearch.flows.terminal import duration
 from rnnsearch.storage.artifacts import FileEntry
 from rnnsearch.storage.errors import StoreError
 from rnnsearch.storage.processes import ProcessIdentity, current_process
