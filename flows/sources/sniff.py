@@ -5,15 +5,17 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from rnnsearch.pipeline.formats.sniff import sniff
+
 _HEAD = 512  # bytes that are looked at
 _SHOWN = 40  # bytes that a message shows
 _BLANK = b"\xef\xbb\xbf \t\r\n"  # a byte order mark, blanks
 
-_PAGES = (
-    (re.compile(rb"<!doctype\s+html|<html[\s>]|<head[\s>]|<script[\s>]", re.IGNORECASE), "a web page"),
+_KINDS = {"html": "a web page", "lfs": "a Git LFS pointer, not the file itself"}
+_PAGES = (  # what `sniff` takes for text
+    (re.compile(rb"<(?:head|script)[\s>]", re.IGNORECASE), "a web page"),
     (re.compile(rb"(?:<\?xml[^>]*>\s*)?<error[\s>]", re.IGNORECASE), "a server's error message"),
     (re.compile(rb'\{\s*"(?:error|errors|message|detail)"\s*:', re.IGNORECASE), "a server's error message"),
-    (re.compile(rb"version https://git-lfs\.github\.com/spec/"), "a Git LFS pointer, not the file itself"),
 )
 _PACKED = frozenset({".gz", ".tgz", ".zip", ".whl", ".xz", ".bz2", ".zst", ".tar", ".db", ".sqlite"})
 
@@ -36,9 +38,11 @@ def fault_of(path: Path, answer: Answer) -> str | None:
     head = _head(path).lstrip(_BLANK)
     suffix = PurePosixPath(unquote(urlsplit(answer.url).path)).suffix.lower()
     if suffix not in (".html", ".htm", ".xhtml"):
-        for pattern, kind in _PAGES:
+        if (kind := _KINDS.get(sniff(head))) is not None:
+            return f"gives {kind}"
+        for pattern, page in _PAGES:
             if pattern.match(head):
-                return f"gives {kind}"
+                return f"gives {page}"
     if suffix in _PACKED and _is_text(_head(path)):
         return f"gives text, not a {suffix} file"
     return None
