@@ -15,9 +15,9 @@ from rnnsearch.storage.store import Store
 
 
 def bring(stage: Stage, store: Store, progress: Callable[[str], None], *, again: bool = False) -> Attempt:
-    """Return an attempt of a download stage whose outputs are in the store, fetched now if need be.
+    """Return an attempt of a download stage, fetching the source if its output is not in the store.
 
-    With `again` the file is fetched whatever is there, and the new attempt is the one that counts. Raises SourceError.
+    With `again` the source is always fetched, and the new attempt replaces the old one. Raises SourceError.
     """
     recipe = recipe_of(stage, {})
     with store.leases.hold(

@@ -100,12 +100,12 @@ def _show_counts(view: RunView, as_json: bool) -> None:
 
 
 def _with_text(view: RunView) -> list[str]:
-    """The stages of a run that make pairs or drop some."""
+    """The stages of a run that output pairs or drop some."""
     return [stage for stage in view.attempts if _text_output(view, stage) or _outputs(view, stage, "dropped")]
 
 
 def _text_output(view: RunView, stage: str) -> str:
-    """The output of a stage that holds the pairs to go on with, "" where it has none."""
+    """The name of the stage's output that holds its kept pairs, or ""."""
     for output in ("kept", "pairs", "train", "sample", "text"):
         files = _outputs(view, stage, output)
         if files and set(_TEXT) <= set(view.store.get_table(files[0].digest).schema.names):
@@ -150,7 +150,7 @@ def _dropped(view: RunView, stage: str, rows: int) -> list[dict[str, Any]]:
 
 
 def _inputs(view: RunView, stage: str) -> Iterator[FileEntry]:
-    """The shards that a stage walked, in order."""
+    """The input shards of a stage, in order."""
     inputs = view.attempts[stage].recipe.inputs
     places = {name: name.partition("[")[2].rstrip("]") for name in inputs if name.split("[")[0] == "pairs"}
     for name in sorted(places, key=lambda name: int(places[name] or 0)):

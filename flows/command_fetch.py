@@ -1,4 +1,4 @@
-"""`rnnsearch fetch`: the sources of a profile, brought into the store before a run needs them."""
+"""`rnnsearch fetch`: download the sources of a profile into the store before a run."""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ def fetch_sources(
     *,
     as_json: bool,
 ) -> None:
-    """Fetch sources of a profile, all of them if none is named; those of `again` although they are there."""
+    """Fetch the named sources of a profile, or all; sources in `again` are fetched even if stored."""
     settings = load_settings(profile, overrides)
     wanted = chosen(settings, (*sources, *again))
     stages = {stage.name: stage for stage in build(settings)}
@@ -64,7 +64,7 @@ def chosen(settings: Settings, names: Iterable[str]) -> Sequence[str]:
 
 
 def teller(name: str) -> Callable[[str], None]:
-    """Shows the progress of a source where a person watches, each note in place of the last."""
+    """Return a function that shows progress on one line of a terminal."""
 
     def tell(note: str) -> None:
         if sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""`rnnsearch lock`: write the digests of a profile's sources beside it, as pins for every store."""
+"""`rnnsearch lock`: write the digests of a profile's sources to a lock file beside it."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -77,7 +77,7 @@ def _kept(source: SourceConfig, pin: Pin | None) -> Pin | None:
 
 
 def _learned(store: Store, stage: Stage, source: SourceConfig, *, again: bool) -> Pin:
-    """What the store learned of a source, or learns now."""
+    """The pin of a source from the ledger, or from a new download."""
     seen: Mapping[str, object] = {}
     if not again:
         attempts = store.ledger.attempts(recipe_of(stage, {}).key, stage.name)

@@ -1,4 +1,4 @@
-"""What a shell offers when the user presses Tab: profiles, stages, runs, systems and keys of settings.
+"""Shell completion of profiles, stages, runs, systems and setting keys.
 
 Nothing is offered where something is wrong: the command itself says what.
 """
@@ -14,7 +14,7 @@ Offer = Callable[[typer.Context, str], list[str]]
 
 
 def _offered(names: Callable[[Mapping[str, Any]], Iterable[str]]) -> Offer:
-    """A completion from what yields names for the options that were given so far."""
+    """Make a completion callback from a function that yields names for the options given so far."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         found: list[str] = []

@@ -1,4 +1,4 @@
-"""How many CPUs this process may use: the machine's, less what affinity, control groups and Slurm withhold."""
+"""The number of CPUs this process may use, limited by affinity, control groups and Slurm."""
 
 import os
 import sys
@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 
 class Cpus(NamedTuple):
-    """A number of CPUs and what limits it: empty where it is the whole machine."""
+    """A number of CPUs and the name of the limit; empty if all CPUs of the machine may be used."""
 
     usable: int
     limit: str
 
 
 def usable_cpus(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> Cpus:
-    """The least of all limits, 1 at the least. `root` holds `proc` and `sys`.
+    """The smallest of all limits, at least 1. `root` is the folder that contains `proc` and `sys`.
 
     A quota of one and a half CPUs counts as one: a thread more would only be throttled.
     """
@@ -57,7 +57,7 @@ def _quota_2(group: Path) -> float | None:
 
 
 def _of_all(mount: Path, path: str, quota: Callable[[Path], float | None]) -> Iterator[float]:
-    """The quotas of a group and of all around it. In a container the mount itself may be the group."""
+    """The quotas of a control group and its ancestors. In a container the mount itself may be the group."""
     group = PurePosixPath(path.lstrip("/"))
     for each in (group, *group.parents):
         with suppress(OSError, ValueError, ZeroDivisionError):

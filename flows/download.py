@@ -19,7 +19,7 @@ from rnnsearch.storage.store import Store
 
 
 def download(job: Job, progress: Callable[[Step], None]) -> Finished:
-    """Fetch one source, or take it from an earlier attempt under another address.
+    """Fetch one source, or reuse an earlier attempt that stored the same bytes from another address.
 
     What an interrupted download has on disk is kept and continued. Raises SourceError.
     """
@@ -68,12 +68,12 @@ def download(job: Job, progress: Callable[[Step], None]) -> Finished:
 
 
 def as_file(digest: Digest, size: int) -> FileEntry:
-    """The one file of a download's artifact: its name does not depend on where it came from."""
+    """The file entry of a download's artifact; its name does not depend on the source."""
     return FileEntry("file", digest, size, None)
 
 
 def doubt_downloads(store: Store, stage: Stage, recipe: Recipe, why: str) -> None:
-    """Let the unpinned downloads that a failed stage read be asked for again at the next run."""
+    """Mark the unpinned downloads that a failed stage read, so that the next run fetches them again."""
     for name, ref in stage.inputs():
         if not ref.stage.startswith("download/"):
             continue
@@ -85,7 +85,7 @@ def doubt_downloads(store: Store, stage: Stage, recipe: Recipe, why: str) -> Non
 
 
 def _earlier(job: Job, content: str) -> Finished | None:
-    """What an earlier attempt of the same member of the same bytes stored, under whatever key."""
+    """The result of an earlier attempt with the same bytes and member, under any key."""
     for attempt in reversed(job.store.ledger.history(job.stage)):
         seen, config = attempt.observations, attempt.recipe.config
         same = seen.get("sha256") == content and config.get("member") == job.config.get("member")

@@ -1,4 +1,4 @@
-"""How the work of a stage is cut, in which order its parts are put together, and under which names they are stored.
+"""Execute a stage: split it into shards, merge the results in order and name the output files.
 
 Everything here decides bytes and is part of every key; leases, records, progress and Prefect are in `stage`.
 """
@@ -35,10 +35,10 @@ class StageError(RuntimeError):
 
 
 class Engine(Protocol):
-    """What computes tasks: a Ray cluster."""
+    """Executes tasks; implemented by the Ray cluster."""
 
     def connect(self) -> None:
-        """Make it ready for work that uses it by itself."""
+        """Connect, for work that calls the cluster directly."""
 
     def map(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
         """Yield (position, result) as tasks finish, in any order."""
@@ -49,7 +49,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One stage to compute: what, with which inputs, and where."""
+    """One stage to compute, with its inputs and the place to run it."""
 
     stage: Stage
     recipe: Recipe
@@ -62,7 +62,7 @@ class Request:
 
 @dataclass(kw_only=True)
 class Made:
-    """What became of a request: artifacts, and what was seen on the way."""
+    """The result of a request: artifacts and observations."""
 
     outputs: dict[str, Digest] = field(default_factory=dict)
     files: Files = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What can be seen of a profile's inputs before anything runs: local files are there, and are what the formats say."""
+"""Checks of local input files before a run: they exist and match the declared formats."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Places that a user names for results: checked before work begins, and filled whole or not at all."""
+"""Output paths given by the user: checked before work starts, written completely or not at all."""
 
 import errno
 import os
@@ -89,7 +89,7 @@ def _move(building: Path, folder: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what a killed process had copied half into `folder`."""
+    """Remove partial copies that killed processes left in `folder`."""
     for path in folder.glob(f"{_UNFINISHED}*"):
         owner = parse_token(path.name.removeprefix(_UNFINISHED))
         if owner is not None and life_of(owner) == "dead":
@@ -97,7 +97,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _check_writable(wanted: Path, there: Path) -> None:
-    """Try it: permissions alone say too little of read-only and special file systems."""
+    """Check by writing: permissions say nothing about read-only file systems."""
     try:
         if there.is_dir():
             tempfile.TemporaryDirectory(prefix=".rnnsearch-", dir=there).cleanup()

@@ -49,7 +49,7 @@ def proof_of(roots: tuple[str, ...]) -> Proof:
 
 @contextmanager
 def proved(proof: Proof) -> Iterator[None]:
-    """Work that executes what `proof` counts, and reads no other files of the package. Raises CodeMismatchError."""
+    """Check code and opened files around a block of work. Raises CodeMismatchError."""
     check(proof)
     _watch.begin(proof.files)
     try:
@@ -60,7 +60,7 @@ def proved(proof: Proof) -> Iterator[None]:
 
 
 def check(proof: Proof) -> None:
-    """Raise CodeMismatchError where this process loaded other code than `proof` counts. Nothing is read twice."""
+    """Raise CodeMismatchError if this process loaded other code than `proof` contains. Each file is read once."""
     for name, digest in proof.modules.items():
         if name in sys.modules and LOADED.get(name) != digest:
             _compare_definitions(proof, name)

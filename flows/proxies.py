@@ -1,4 +1,4 @@
-"""Proxies of the network: they serve downloads, and never what this machine says to itself."""
+"""Network proxies: used for downloads, never for connections to this machine."""
 
 import os
 from collections.abc import Mapping, MutableMapping
@@ -10,7 +10,7 @@ _EXCEPTIONS = ("no_proxy", "NO_PROXY")
 
 
 def spare_loopback(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Take the loopback out of the proxies of this process and its children.
+    """Exclude loopback addresses from the proxies of this process and its children.
 
     Prefect's temporary server, Ray and our own pages are there. Nothing changes where no proxy is set.
     """

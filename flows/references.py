@@ -1,4 +1,4 @@
-"""Import what a declaration names. Apart from code that is counted: the name it is given is itself a root."""
+"""Import a `module:function` reference. Not part of the code digest: the reference itself is a root."""
 
 import importlib
 from collections.abc import Callable

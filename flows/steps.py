@@ -1,10 +1,10 @@
-"""How far a stage is, as it tells the console."""
+"""The progress of a stage, as shown on the console."""
 
 from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """What a stage does now, and how much of its work is done."""
+    """The current activity of a stage and how much of its work is done."""
 
     text: str
     done: float = 0

@@ -1,4 +1,4 @@
-"""What a list of runs shows of each: light, since nothing of it is loaded or computed."""
+"""The summary of a run in a list of runs. Imports stay light."""
 
 import json
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Whether Ray can work in the folder for temporary files: its Unix sockets lie there, whose paths are short."""
+"""Check that the temporary folder suits Ray, whose Unix sockets need short paths."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ _SOCKET = "/ray/session_2026-12-31_23-59-59_999999_4194304/sockets/plasma_store"
 
 
 def temporary_fault(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Why Ray cannot start a cluster here, and what to do; None if it can."""
+    """The reason why Ray cannot use the temporary folder and the remedy, or None."""
     name = next((name for name in ("RAY_TMPDIR", "TMPDIR") if environment.get(name)), None)
     folder = Path(environment[name] if name else "/tmp").absolute()  # noqa: S108 - Ray's own default
     found = f"{name or 'the folder for temporary files'} is {folder}"

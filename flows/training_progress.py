@@ -1,4 +1,4 @@
-"""What the console says of a training. Apart from `train_stage`: it decides no bytes and is in no key."""
+"""Progress of a training for the console. Separate from `train_stage`: it is in no key."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ def curves(events: Path) -> Step:
 
 
 def training_progress(updates: int, progress: Callable[[Step], None]) -> Callable[[Mapping[str, Any]], None]:
-    """A listener that says how far a training is: every message has a speed, some have losses and BLEU."""
+    """Return a listener that turns the messages of a training into progress lines."""
     losses = {"loss_per_token": "", "dev_loss_per_token": ""}
     translated = ""
 

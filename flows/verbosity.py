@@ -1,10 +1,10 @@
-"""How much a command says: `-q` results and errors only, `-v` details and tracebacks as well."""
+"""Verbosity of commands: `-q` prints results and errors only, `-v` also details and tracebacks."""
 
 from enum import IntEnum
 
 
 class Verbosity(IntEnum):
-    """From little to much."""
+    """Levels, in increasing order."""
 
     QUIET = 0
     NORMAL = 1
@@ -20,5 +20,5 @@ def set_verbosity(level: Verbosity) -> None:
 
 
 def verbosity() -> Verbosity:
-    """As the user asked for it."""
+    """The level of this process."""
     return _current[0]

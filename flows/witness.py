@@ -1,4 +1,4 @@
-"""Where a task really ran, as seen by the process that ran it. Decides no bytes and is in no key."""
+"""The hardware and software that ran a task, as observed by its process. Not part of any key."""
 
 import functools
 import platform
@@ -14,7 +14,7 @@ import rnnsearch
 
 
 class AsRun(NamedTuple):
-    """What computed one task."""
+    """Host, CPU, threads, kernels and device of one task."""
 
     host: str
     cpu: str  # kind of processor

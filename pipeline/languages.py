@@ -1,4 +1,4 @@
-"""Language codes: what BCP 47 knows, and what the tokeniser has rules for."""
+"""Language codes: validation by BCP 47, and the languages with tokeniser rules."""
 
 import re
 
@@ -35,7 +35,7 @@ def script(code: str) -> str:
 
 
 def tokenizer_note(code: str) -> str:
-    """What to know of tokenising this language, "" where Moses has rules for it."""
+    """A warning about tokenising this language, or "" if Moses has rules for it."""
     language, name = moses_language(code), langcodes.Language.get(code).display_name()
     if language in SPACELESS:
         return (

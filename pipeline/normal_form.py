@@ -1,4 +1,4 @@
-"""The normal form in which two sentences count as the same text: what typography cannot hide.
+"""The normal form by which two sentences are compared: typography does not matter.
 
 Entities are unescaped, also twice escaped ones; NFKC and case folding follow; everything but letters, marks and
 digits parts words and is dropped. So `l'été`, `l’ÉTÉ`, `l&apos;été` and the tokens `l ' été` are one text. The

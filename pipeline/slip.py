@@ -1,4 +1,4 @@
-"""Alignment that slipped: a stretch of lines whose sides belong to lines some places further on or back.
+"""Detection of shifted alignment: ranges of lines whose targets belong to other lines.
 
 The lengths of translations go together. In each window of lines the correlation of the lengths is compared with that
 of the source with targets some places off: a stretch slipped where the latter is high and the former is low.

@@ -1,4 +1,4 @@
-"""What could be wrong with the text of each corpus, counted with examples; nothing is dropped or changed here.
+"""Counts and examples of likely problems in each corpus; nothing is dropped or changed.
 
 A fold over the corpora as ingested: the signs of damage that `repairs.py` mends, text that was tokenised or escaped
 before, and every filter of `filters.py`: those that are set at their thresholds, the others at the usual ones of

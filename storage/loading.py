@@ -1,4 +1,4 @@
-"""Imports of this package that know which source each module was compiled from.
+"""An import hook that records the source hash of each loaded module.
 
 Python takes bytecode for that of a source which has the same size and time. A source that was edited without
 changing either would then be counted as it is now, and executed as it was. Here bytecode counts only if it holds the
@@ -26,7 +26,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def install() -> None:
-    """Load every further module of the package in this way."""
+    """Install the hook for all further modules of the package."""
     if any(type(finder).__name__ == _Finder.__name__ for finder in sys.meta_path):
         return
     for name in (_PACKAGE, __name__.rpartition(".")[0], __name__):

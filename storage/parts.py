@@ -34,7 +34,7 @@ def parse_part(text: str) -> Part:
 
 
 class PartChange(NamedTuple):
-    """A definition of which one side or both have a version of their own."""
+    """A definition that differs between two code digests."""
 
     name: str  # the present one, or the former one of what is gone
     former: str | None  # its name on the old side; None: there is none

@@ -1,4 +1,4 @@
-"""Names of builtins and of libraries whose use changes nothing that outlives it: an import may call them freely."""
+"""Builtins and library functions without lasting side effects, which may be called at import."""
 
 PURE_BUILTINS = frozenset(
     [
@@ -217,7 +217,7 @@ _CHANGING = (
 
 
 def is_pure_foreign(dotted: str) -> bool:
-    """Whether calling what a library has by this name changes nothing."""
+    """Whether calling the library function of this name has no lasting side effect."""
     parts = dotted.split(".")
     if any(part.startswith(_CHANGING) for part in parts[1:]):
         return False

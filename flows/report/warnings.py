@@ -1,4 +1,4 @@
-"""What a reader should know before the numbers: test sentences in training, slipped lines, damaged text."""
+"""Warnings shown before the scores: test sentences in training, misaligned lines, damaged text."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -85,7 +85,7 @@ def gather_findings(view: RunView) -> tuple[Finding, ...]:
 def gather_warnings(
     view: RunView, systems: tuple[System, ...], overlap: Overlap | None, findings: tuple[Finding, ...]
 ) -> tuple[str, ...]:
-    """Each warning as a sentence, the gravest first."""
+    """The warnings as sentences, most serious first."""
     return (
         *_slipped(view, findings),
         *_overlapping(overlap),

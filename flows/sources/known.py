@@ -1,4 +1,4 @@
-"""Digests of local files, remembered by path, size, dates and inode, so that `plan` need not read them again.
+"""A cache of the digests of local files, keyed by path, size, times and inode.
 
 A log of short lines in the user's cache. It may be lost or torn: then files are hashed again. It decides only which
 recipe is looked up; whoever stores the bytes of a file hashes what was stored.

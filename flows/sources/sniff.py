@@ -1,4 +1,4 @@
-"""What the first bytes of a file say it is: an error page must not be learned as a corpus."""
+"""Detect error pages by the first bytes of a download, so that they are not taken for a corpus."""
 
 import re
 from pathlib import Path, PurePosixPath
