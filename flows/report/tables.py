@@ -92,7 +92,7 @@ def _by_row(report: ReportData) -> dict[str, System]:
 
 def flow_table(flows: tuple[CorpusFlow, ...]) -> FlowTable:
     """Pairs left after each step, by corpus. A total is None where a corpus has no number."""
-    steps = tuple(dict.fromkeys(step.name for flow in flows for step in flow.steps))
+    steps = _steps(flows)
     rows = []
     for flow in flows:
         left = {step.name: step for step in flow.steps}
@@ -106,6 +106,18 @@ def flow_table(flows: tuple[CorpusFlow, ...]) -> FlowTable:
     return FlowTable(steps, tuple(rows), tuple(total))
 
 
+def _steps(flows: tuple[CorpusFlow, ...]) -> tuple[str, ...]:
+    """The steps of all corpora in pipeline order; a step that only some have follows the one before it there."""
+    steps: list[str] = []
+    for flow in flows:
+        place = 0
+        for step in flow.steps:
+            if step.name not in steps:
+                steps.insert(place, step.name)
+            place = steps.index(step.name) + 1
+    return tuple(steps)
+
+
 def reason_rows(flows: tuple[CorpusFlow, ...]) -> list[ReasonRow]:
     """Dropped pairs by step and reason, one number a corpus."""
     lost: dict[tuple[str, str], list[int]] = {}
@@ -116,8 +128,8 @@ def reason_rows(flows: tuple[CorpusFlow, ...]) -> list[ReasonRow]:
                 cell = (step.name, dropped.reason)
                 lost.setdefault(cell, [0] * len(flows))[position] += dropped.pairs
                 evidence[cell] = step.evidence
-    order = [step.name for flow in flows for step in flow.steps]
-    cells = sorted(lost, key=lambda cell: (order.index(cell[0]), cell[1]))
+    steps = _steps(flows)
+    cells = sorted(lost, key=lambda cell: (steps.index(cell[0]), cell[1]))
     return [
         ReasonRow(step, reason, tuple(lost[step, reason]), evidence[step, reason]) for step, reason in cells
     ]

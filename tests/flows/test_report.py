@@ -12,10 +12,19 @@ import pytest
 from report_example import HOSTILE, a_report
 
 from rnnsearch.flows.report.charts import draw
-from rnnsearch.flows.report.data import JSON_SCHEMA, ReportData, System, to_json
+from rnnsearch.flows.report.data import (
+    JSON_SCHEMA,
+    CorpusFlow,
+    Dropped,
+    FlowStep,
+    ReportData,
+    System,
+    to_json,
+)
 from rnnsearch.flows.report.formats import probability
 from rnnsearch.flows.report.html import to_html
 from rnnsearch.flows.report.markdown import to_markdown
+from rnnsearch.flows.report.tables import flow_table, reason_rows
 from rnnsearch.flows.report.text import plain_text
 from rnnsearch.flows.report.write import write_files
 
@@ -245,3 +254,13 @@ def test_files_of_equal_reports_are_equal_bytes(report: ReportData, tmp_path: Pa
     assert {path.suffix for path in names} == {".html", ".md", ".json", ".svg", ".png", ".pdf"}
     for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+def test_a_step_that_only_some_corpora_have_stands_where_it_comes_in_the_pipeline() -> None:
+    def flow(corpus: str, *steps: str) -> CorpusFlow:
+        made = [FlowStep(name=step, pairs=3, dropped=(Dropped(reason=step, pairs=1),)) for step in steps]
+        return CorpusFlow(corpus=corpus, steps=tuple(made))
+
+    flows = (flow("a", "raw", "clean", "gated"), flow("b", "raw", "read", "clean", "gated", "selected"))
+    assert flow_table(flows).steps == ("raw", "read", "clean", "gated", "selected")
+    assert [row.step for row in reason_rows(flows)] == ["raw", "read", "clean", "gated", "selected"]
