@@ -1,6 +1,7 @@
 """The download stage: stores a source as an artifact of one file and checks the stored bytes."""
 
 import contextlib
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -82,6 +83,17 @@ def doubt_downloads(store: Store, stage: Stage, recipe: Recipe, why: str) -> Non
             same = attempt.outputs.get(ref.output) == recipe.inputs[name]
             if same and not pinned and attempt.withdrawn is None:
                 store.ledger.withdraw_doubted(attempt, f"{stage.name}: {why}")
+
+
+def name_sources(message: str, store: Store, stage: Stage, recipe: Recipe) -> str:
+    """Replace the paths of downloaded blobs in an error message by the names of their sources."""
+    for name, ref in stage.inputs():
+        kind, _, source = ref.stage.partition("/")
+        if kind != "download":
+            continue
+        for file in store.read_artifact(recipe.inputs[name]).files:
+            message = re.sub(rf"[^\s'\"]*{file.digest}", f"source {source}", message)
+    return message
 
 
 def _earlier(job: Job, content: str) -> Finished | None:

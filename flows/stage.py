@@ -14,7 +14,7 @@ from prefect.states import Completed
 from rnnsearch.flows.attempts import record_attempt
 from rnnsearch.flows.cluster import Cluster
 from rnnsearch.flows.console import RunConsole
-from rnnsearch.flows.download import doubt_downloads
+from rnnsearch.flows.download import doubt_downloads, name_sources
 from rnnsearch.flows.execution import (
     Made,
     Request,
@@ -92,7 +92,9 @@ def run_stage(stage: Stage, session: Session, upstream: Mapping[str, Outputs]) -
                 except Exception as error:
                     session.console.end(stage.name, "Stopped" if session.stopping.is_set() else "Failed")
                     if isinstance(error, TextError):
-                        doubt_downloads(store, stage, recipe, str(error))
+                        message = name_sources(str(error), store, stage, recipe)
+                        doubt_downloads(store, stage, recipe, message)
+                        raise type(error)(message) from error
                     if isinstance(error, OSError):
                         raise explained(error, f"use {error.filename or 'the disk'}") from error
                     raise
