@@ -572,9 +572,7 @@ def test_an_unpinned_download_whose_ingest_failed_is_asked_for_again(
     site = serve(body=b"maintenance, come back later\n")
     store = Store.open(tmp_path / "store")
     there = f"sources.lines-en.url='{site.url('smoke.en')}'"
-    with pytest.raises(
-        TextError, match="^source lines-en: unequal .*'source lines-en' has 1, 'source lines-fr' has"
-    ):
+    with pytest.raises(TextError, match=r"^source lines-en: unequal numbers of lines"):
         lab.run(store, there, until="ingest/lines")
     site.body = whole
     ran = lab.run(store, there, until="ingest/lines")
