@@ -27,7 +27,7 @@ def export_text(
     store = Store.open(location, create=False)
     found = last_finished(store) if run is None else store.runs.find(run)
     digest = _found(store, found, of)
-    with new_folder(folder, store.backend.cache) as building:
+    with new_folder(folder, store.backend) as building:
         _write(store, digest, building)
     sys.stderr.write(f"{of}, artifact {digest}\n")
     if as_json:

@@ -67,7 +67,7 @@ def export_model(
     shortlists = {SOURCE: _table(store, source), TARGET: _table(store, target)}
     network = load_network(trained)
     check_sizes(network, *shortlists.values())
-    with new_folder(folder, store.backend.cache) as building:
+    with new_folder(folder, store.backend) as building:
         best = (trained / BEST).exists()
         shutil.copyfile(trained / (BEST if best else MODEL), building / MODEL)
         shutil.copyfile(trained / CONFIG, building / CONFIG)

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rnnsearch.flows.errors import UsageError
+from rnnsearch.storage.backends import Backend
 from rnnsearch.storage.cache import temporary_path
 from rnnsearch.storage.errors import explained
 from rnnsearch.storage.processes import current_process, life_of, parse_token
@@ -47,15 +48,15 @@ def check_file(path: Path) -> None:
 
 
 @contextmanager
-def new_folder(folder: Path, cache: Path) -> Iterator[Path]:
+def new_folder(folder: Path, backend: Backend) -> Iterator[Path]:
     """Yield a temporary folder to fill; rename it to `folder` when the block ends without an error.
 
-    It is filled in the store's `cache`, where the next command removes it should this process be killed. Raises
+    It is filled in the cache of the store, where the next command removes it if this process is killed. Raises
     UsageError where `folder` cannot be made, StoreError where the disk fails.
     """
     check_new_folder(folder)
     try:
-        building = temporary_path(cache)
+        building = temporary_path(backend.cache, backend.make_folder)
         building.mkdir()
         try:
             yield building

@@ -43,6 +43,9 @@ class Backend(Protocol):
     def cache(self) -> Path:
         """A folder of this host, outside of what is stored: may be lost at any time. It may not exist yet."""
 
+    def make_folder(self, folder: Path) -> None:
+        """Create a folder of the cache and those above it, but never the folder of the store itself."""
+
     def create_exclusive(self, name: str, data: bytes) -> bool:
         """Make `name` hold `data` if there is no such name; of many racers exactly one gets True."""
 

@@ -183,12 +183,12 @@ class Blobs:
 
     def _fetch(self, digest: Digest, path: Path) -> None:
         try:
-            temporary = temporary_path(self._backend.cache)
+            temporary = temporary_path(self._backend.cache, self._backend.make_folder)
             try:
                 self._there(digest, lambda name: self._backend.fetch(name, temporary))
                 self._judge(digest, hash_file(temporary))
                 temporary.chmod(0o444)
-                path.parent.mkdir(parents=True, exist_ok=True)
+                self._backend.make_folder(path.parent)
                 temporary.replace(path)
             finally:
                 temporary.unlink(missing_ok=True)

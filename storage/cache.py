@@ -3,24 +3,35 @@
 import contextlib
 import itertools
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from rnnsearch.storage.processes import current_process, life_of, parse_token
+
+MakeFolder = Callable[[Path], None]
 
 _FOLDER = "tmp"
 _COUNTER = itertools.count()
 
 
-def temporary_path(cache: Path) -> Path:
-    """A new path for something unfinished; its folder is made, it is not."""
-    folder = cache / _FOLDER
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it."""
     folder.mkdir(parents=True, exist_ok=True)
+
+
+def temporary_path(cache: Path, make: MakeFolder = make_folder) -> Path:
+    """A new path for something unfinished. Its folder is created by `make`, the path itself is not created.
+
+    For the cache of a store `make` is the backend's `make_folder`, which never creates the folder of the store.
+    """
+    folder = cache / _FOLDER
+    make(folder)
     return folder / f"{current_process().token()}.{next(_COUNTER)}"
 
 
-def move_folder(folder: Path, to: Path) -> bool:
-    """Rename a folder, if nothing but an empty folder is in its place."""
-    to.parent.mkdir(parents=True, exist_ok=True)
+def move_folder(folder: Path, to: Path, make: MakeFolder) -> bool:
+    """Rename a folder, if nothing but an empty folder is in its place. `make` is that of `temporary_path`."""
+    make(to.parent)
     try:
         folder.rename(to)
     except (FileExistsError, FileNotFoundError):

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from rnnsearch.storage.backends import Backend, FileState
 from rnnsearch.storage.cache import temporary_path
 from rnnsearch.storage.digests import hash_bytes
+from rnnsearch.storage.errors import StoreError
 
 Body = Mapping[str, Any]
 Parse = Callable[[str, bytes], Body | None]
@@ -56,11 +57,9 @@ class Index:
     def _write(self, folder: str, entries: Mapping[str, tuple[FileState, Body]]) -> None:
         rows = {name: [*state, body] for name, (state, body) in entries.items()}
         data = json.dumps(rows, separators=(",", ":")).encode()
-        with contextlib.suppress(
-            OSError
-        ):  # a store that we may only read, a full disk: records are read again
-            self._folder.mkdir(parents=True, exist_ok=True)
-            temporary = temporary_path(self._backend.cache)
+        with contextlib.suppress(OSError, StoreError):  # a read-only store, a full disk: read again next time
+            self._backend.make_folder(self._folder)
+            temporary = temporary_path(self._backend.cache, self._backend.make_folder)
             try:
                 temporary.write_bytes(hash_bytes(data).encode() + b"\n" + data)
                 temporary.replace(self._path(folder))

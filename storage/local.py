@@ -197,7 +197,7 @@ class LocalBackend:
         """Give a blob another name, replacing it; False if it was not there."""
         source, target = self._path(name), self._path(to)
         with self._failing(f"move {source} to {target}"):
-            self._make_folder(target.parent)
+            self.make_folder(target.parent)
             try:
                 source.replace(target)
             except FileNotFoundError:
@@ -228,7 +228,7 @@ class LocalBackend:
     def _touch(self, target: Path) -> bool:
         """Make an empty file, which is always whole, if there is none of its name."""
         with self._failing(f"create {target}"):
-            self._make_folder(target.parent)
+            self.make_folder(target.parent)
             try:
                 target.touch(exist_ok=False)
             except FileExistsError:
@@ -239,7 +239,7 @@ class LocalBackend:
         """Make a file, whole, if there is none of its name."""
         with self._failing(f"create {target}"), self._temporary() as temporary:
             _write(temporary, data)
-            self._make_folder(target.parent)
+            self.make_folder(target.parent)
             try:
                 target.hardlink_to(temporary)
             except FileExistsError:
@@ -264,7 +264,7 @@ class LocalBackend:
         """A path for an unfinished file; what is there at the end is removed."""
         self._check_root()
         folder = self._root / TEMPORARY
-        self._make_folder(folder)
+        self.make_folder(folder)
         path = folder / f"{current_process().token()}.{next(_COUNTER)}"
         try:
             yield path
@@ -273,13 +273,16 @@ class LocalBackend:
 
     def _place(self, temporary: Path, target: Path) -> None:
         temporary.chmod(temporary.stat().st_mode & ~0o222)
-        self._make_folder(target.parent)
+        self.make_folder(target.parent)
         temporary.replace(
             target
         )  # if the power fails before the folder is written the blob is missing: made again
 
-    def _make_folder(self, folder: Path) -> None:
-        """Make a folder inside the root, and never the root itself: if that is gone, a mount may be."""
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder inside the root, and never the root itself: if that is gone, a mount may be.
+
+        Raises VanishedError where the root is gone, or another folder is in its place.
+        """
         missing = []
         while folder != self._root and not folder.is_dir():
             missing.append(folder)

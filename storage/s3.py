@@ -16,6 +16,7 @@ import s3fs
 from botocore.exceptions import BotoCoreError, ClientError
 
 from rnnsearch.storage.backends import TEMPORARY, FileState, Versioned, check_name, left_over_files
+from rnnsearch.storage.cache import make_folder
 from rnnsearch.storage.digests import Digest, hash_bytes, hash_file
 from rnnsearch.storage.errors import MissingError, StoreError
 
@@ -48,6 +49,10 @@ class S3Backend:
         """A folder of this user, one a store."""
         base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
         return Path(base).expanduser() / "rnnsearch" / hash_bytes(self.location.encode())[:16]
+
+    def make_folder(self, folder: Path) -> None:
+        """Create a folder of the cache and those above it."""
+        make_folder(folder)
 
     def create_exclusive(self, name: str, data: bytes) -> bool:
         """Make `name` hold `data` if there is no such name; of many racers exactly one gets True."""

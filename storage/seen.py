@@ -10,8 +10,9 @@ import threading
 from pathlib import Path
 
 from rnnsearch.storage.backends import FileState
-from rnnsearch.storage.cache import temporary_path
+from rnnsearch.storage.cache import MakeFolder, temporary_path
 from rnnsearch.storage.digests import Digest, is_digest
+from rnnsearch.storage.errors import StoreError
 
 _FORGOTTEN = FileState(-1, "-")
 _WASTE = 4  # the log is written anew when it has this many lines for each blob …
@@ -21,9 +22,10 @@ _SMALL = 20_000  # … and more lines than this
 class Seen:
     """The memory of one host about one store."""
 
-    def __init__(self, path: Path) -> None:
-        """Use the log at `path`, which need not exist or be writable."""
+    def __init__(self, path: Path, make: MakeFolder) -> None:
+        """Use the log at `path`, which need not exist or be writable; `make` creates its folder."""
         self._path = path
+        self._make = make
         self._states: dict[Digest, FileState] = {}
         self._offset = 0
         self._lines = 0
@@ -58,8 +60,8 @@ class Seen:
 
     def _append(self, digest: Digest, state: FileState) -> None:
         line = f"{digest} {state.size} {state.fingerprint}\n".encode()
-        with contextlib.suppress(OSError):  # a store that we may only read, a full disk: then we hash again
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError, StoreError):  # a read-only store, a full disk: then we hash again
+            self._make(self._path.parent)
             descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
             try:
                 os.write(descriptor, line)
@@ -68,7 +70,7 @@ class Seen:
 
     def _catch_up(self) -> None:
         """Read the lines that this and other processes have appended since."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, StoreError):
             with self._path.open("rb") as file:
                 inode = os.fstat(file.fileno()).st_ino
                 if inode != self._inode:
@@ -87,7 +89,7 @@ class Seen:
 
     def _rewrite(self) -> None:
         """Keep one line a blob; what others append meanwhile may be lost, and is then hashed again."""
-        temporary = temporary_path(self._path.parent)
+        temporary = temporary_path(self._path.parent, self._make)
         lines = [
             f"{digest} {state.size} {state.fingerprint}\n"
             for digest, state in self._states.items()

@@ -42,7 +42,7 @@ class Store:
         """Use a backend whose layout has been checked; `Store.open` is the way in."""
         self.backend = backend
         self.pins = Pins(backend)
-        self.blobs = Blobs(backend, Seen(backend.cache / "seen"), self.pins)
+        self.blobs = Blobs(backend, Seen(backend.cache / "seen", backend.make_folder), self.pins)
         self.ledger = Ledger(backend, "ledger")
         self.shards = Ledger(backend, "shards", fan_out=True)
         self.runs = Runs(backend)
@@ -160,15 +160,16 @@ class Store:
         return self.intact(digest)
 
     def _lay_out(self, artifact: Artifact, files: Mapping[str, Path], folder: Path) -> None:
-        building, damaged = (temporary_path(self.backend.cache) for _ in range(2))
+        make = self.backend.make_folder
+        building, damaged = (temporary_path(self.backend.cache, make) for _ in range(2))
         try:
             _fill(building, files)
-            in_place = move_folder(building, folder) or _holds(
+            in_place = move_folder(building, folder, make) or _holds(
                 folder, artifact
             )  # another one may have been quicker
             if not in_place:
-                move_folder(folder, damaged)
-                move_folder(building, folder)
+                move_folder(folder, damaged, make)
+                move_folder(building, folder, make)
         finally:
             shutil.rmtree(building, ignore_errors=True)
             shutil.rmtree(damaged, ignore_errors=True)

@@ -12,13 +12,15 @@ import pytest
 from rnnsearch.flows import places
 from rnnsearch.flows.errors import UsageError
 from rnnsearch.flows.places import check_file, check_folder, check_new_folder, new_folder
-from rnnsearch.storage.cache import sweep_cache
+from rnnsearch.storage.store import Store
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
 from rnnsearch.flows.places import new_folder
-with new_folder(Path(sys.argv[1]) / "user" / "m", Path(sys.argv[1]) / "cache") as building:
+from rnnsearch.storage.store import Store
+store = Store.open(Path(sys.argv[1]) / "store")
+with new_folder(Path(sys.argv[1]) / "user" / "m", store.backend) as building:
     (building / "half").write_text("half", encoding="utf-8")
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -26,12 +28,13 @@ with new_folder(Path(sys.argv[1]) / "user" / "m", Path(sys.argv[1]) / "cache") a
 
 def test_a_folder_appears_whole_and_only_at_the_end(tmp_path: Path) -> None:
     folder = tmp_path / "a/b/m"
-    with new_folder(folder, tmp_path / "cache") as building:
+    backend = Store.open(tmp_path / "store").backend
+    with new_folder(folder, backend) as building:
         (building / "part").mkdir()
         (building / "part/file").write_text("whole", encoding="utf-8")
         assert not (tmp_path / "a").exists()
     assert (folder / "part/file").read_text(encoding="utf-8") == "whole"
-    assert list((tmp_path / "cache/tmp").iterdir()) == []
+    assert list((backend.cache / "tmp").iterdir()) == []
 
 
 def test_a_process_that_is_killed_leaves_nothing_beside_the_folder_and_its_rest_is_removed(
@@ -41,9 +44,10 @@ def test_a_process_that_is_killed_leaves_nothing_beside_the_folder_and_its_rest_
     done = subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False)
     assert done.returncode == -signal.SIGKILL
     assert list((tmp_path / "user").iterdir()) == []
-    assert len(list((tmp_path / "cache/tmp").iterdir())) == 1
-    sweep_cache(tmp_path / "cache")  # as the next command does that opens the store
-    assert list((tmp_path / "cache/tmp").iterdir()) == []
+    (cache,) = (tmp_path / "store/local").iterdir()
+    assert len(list((cache / "tmp").iterdir())) == 1
+    Store.open(tmp_path / "store")  # as the next command does
+    assert list((cache / "tmp").iterdir()) == []
 
 
 def test_on_another_disk_the_folder_is_copied_whole_and_a_half_copy_is_removed(
@@ -64,12 +68,12 @@ def test_on_another_disk_the_folder_is_copied_whole_and_a_half_copy_is_removed(
     rename = Path.rename
 
     def refuse(path: Path, target: Path) -> Path:
-        if path.parent != target.parent:
+        if target.is_relative_to(user) and path.parent != target.parent:
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", refuse)
-    with new_folder(user / "m", tmp_path / "cache") as building:
+    with new_folder(user / "m", Store.open(tmp_path / "store").backend) as building:
         (building / "file").write_text("whole", encoding="utf-8")
     assert [path.name for path in user.iterdir()] == ["m"]
     assert (user / "m/file").read_text(encoding="utf-8") == "whole"

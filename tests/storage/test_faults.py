@@ -3,16 +3,19 @@
 import contextlib
 import errno
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from rnnsearch.storage.cache import temporary_path
 from rnnsearch.storage.digests import hash_bytes
 from rnnsearch.storage.errors import StoreError, VanishedError, explained
 from rnnsearch.storage.gc import collect
+from rnnsearch.storage.recipes import Recipe
 from rnnsearch.storage.store import Store
 from rnnsearch.storage.verify import verify
 
@@ -178,3 +181,26 @@ def test_a_folder_in_the_place_of_a_blob_is_an_error(store: Store) -> None:
     (Path(store.location) / "blobs" / digest[:2] / digest).mkdir(parents=True)
     with pytest.raises(StoreError, match="could not"):
         store.put_bytes(b"x")
+
+
+def test_no_writer_of_the_cache_makes_a_store_in_place_of_one_that_vanished(
+    tmp_path: Path, recipe: Callable[..., Recipe]
+) -> None:
+    store = Store.open(tmp_path / "store")
+    made = store.ledger.record(recipe(), {"kept": store.write_artifact([]).digest})
+    blob = store.put_bytes(b"text")
+    state = store.backend.stat(f"blobs/{blob.digest[:2]}/{blob.digest}")
+    assert state is not None
+    elsewhere = (tmp_path / "store").rename(tmp_path / "elsewhere")
+    shutil.rmtree(elsewhere / "local")
+    store.blobs._seen.forget(blob.digest)
+    store.blobs._seen.remember(blob.digest, state)
+    store.ledger._index._write("ledger/clean.train", {})
+    for work in (
+        lambda: temporary_path(store.backend.cache, store.backend.make_folder),
+        lambda: store.local_folder(made.outputs["kept"]),
+        lambda: store.local_file(blob.digest),
+    ):
+        with pytest.raises(StoreError):
+            work()
+    assert not (tmp_path / "store").exists()
